@@ -1,4 +1,5 @@
 import os
+import shutil
 
 import pytest
 
@@ -103,3 +104,14 @@ def test_a_stamp_is_asked_for_only_when_something_has_changed(folder, tmp_path):
     assert folder.ensure("u1", b"two", stamped)
     assert seen == [None, b"stamped", b"edited"]
     assert (tmp_path / "files" / f"{PREFIX}u1.json").read_bytes() == b"stamped again"
+
+
+def test_what_cannot_be_removed_or_is_gone_is_no_error(folder, tmp_path):
+    folder.ensure("u1", b"text")
+    unfinished = tmp_path / "files" / f".{PREFIX}u2.json.123"
+    unfinished.mkdir()
+    assert folder.sweep() == {"u1"}
+    assert unfinished.exists()
+    shutil.rmtree(tmp_path / "files")
+    folder.remove("u1")
+    folder.sync()

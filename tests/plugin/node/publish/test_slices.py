@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from claimd.kubernetes.api import quantity
 from claimd.kubernetes.api.resource import Device, DeviceTaint, ResourceSlice
-from claimd.node.publish import sharing, slices
+from claimd.node.publish import desired, sharing, slices
 from claimd_devices import fake, scan
 from claimd_devices.gpu import Engines, Fabric, Gpu, Inventory, Libraries, Roots, Rules, Setup
 from tests.support import samples
@@ -421,6 +421,13 @@ def test_problems_are_told_by_every_build():
     _, problems = builder.build(inventory)
     assert problems
     assert builder.build(inventory)[1] == problems
+
+
+def test_a_problem_is_logged_once_and_equal_slices_are_no_change(caplog):
+    wanted = desired.DesiredSlices(None, DRIVER, NODE, slices.DEFAULT_OPTIONS)
+    wanted.inventory = Inventory.from_unsorted([whole_gpu(product="x" * 80)])
+    assert [wanted.build() for _ in range(3)] == [True, False, False]
+    assert caplog.text.count("not published as found") == len(set(caplog.messages)) > 0
 
 
 def test_taints_come_and_go_with_the_same_gpu():
