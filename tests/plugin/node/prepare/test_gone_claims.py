@@ -64,7 +64,7 @@ GONE = {
 
 
 @pytest.mark.parametrize(("end", "reason"), GONE.values(), ids=GONE)
-async def test_its_devices_are_tainted_until_it_is_given_back(world, end, reason):
+async def test_its_devices_are_tainted_until_it_is_given_back(world, end, reason, caplog):
     await prepared(world)
     end(world)
     assert "is still prepared for claim default/c" in await rival(world)
@@ -77,6 +77,7 @@ async def test_its_devices_are_tainted_until_it_is_given_back(world, end, reason
     (taint,) = world.first.taints.values()
     assert list(world.first.taints) == [FIRST]
     assert (taint.key, taint.effect) == ("claimd.dev/claim-gone", "NoSchedule")
+    assert caplog.text.count(f"{FIRST} cannot be given to other claims") == 1
 
     await apiserver.until(world.events)
     (event,) = world.events()
@@ -119,6 +120,18 @@ async def test_a_claim_that_ends_in_time_is_not_asked_about(world):
     asked = world.asked()
     await look_twice(world)
     assert (world.first.taints, world.asked()) == ({}, asked)
+
+
+async def test_a_claim_that_another_instance_gave_back_is_not_asked_about(world):
+    await prepared(world)
+    remove(world)
+    await rival(world)
+    second = world.instance()
+    await drivers.unprepare(second.driver, [ClaimRef("default", "c", "uid-c")])
+    assert world.records() == []
+    asked = world.asked()
+    await world.first.gone.sweep()
+    assert world.asked() == asked
 
 
 async def test_an_api_server_that_is_away_says_nothing(world):

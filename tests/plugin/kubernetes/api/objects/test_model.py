@@ -324,6 +324,8 @@ def test_a_change_of_another_class_is_refused():
         TypeError, match="expected a change of a DeviceClass, got one of a Resource"
     ):
         _ = v1.DeviceClass() + change
+    with pytest.raises(TypeError, match="unsupported operand"):
+        _ = v1.DeviceClass() + 7
 
 
 def test_the_values_of_a_map_have_rules_too():
