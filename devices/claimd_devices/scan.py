@@ -293,7 +293,7 @@ def _check_bound(function: pci.Function, vendor: Vendor) -> None:
 
 
 def _with_link(function: pci.Function) -> pci.Function:
-    """Returns a function that vfio-pci has with its link, also while it sleeps.
+    """Returns the function. If vfio-pci has it, the result has its link even while it sleeps.
 
     The kernel lets a GPU sleep while no virtual machine has it open. What is published must not
     depend on that, also if claimd starts meanwhile.

@@ -9,7 +9,6 @@ which the kube-scheduler of the rig is attached. The test plays the driver. What
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 
 from claimd.kubernetes.kube import client, kubeconfig
 from claimd.sim.apiserver import server
-from tests.cluster.preemption import BUILT, Cluster
+from tests.cluster import preemption
 from tests.support import binding_situations as situations
 
 QUIET = 3.0  # seconds in which the scheduler comes to rest
@@ -54,7 +53,8 @@ class Scheduler:
             await self._process.wait()
 
 
-async def record(name: str, program: Path) -> list[Any]:
+async def record(name: str, program: Path) -> tuple[list[Any], str]:
+    """Returns what was seen at each look, and their number in words."""
     situation, timeout = situations.ALL[name]
     looks: list[Any] = []
 
@@ -69,27 +69,17 @@ async def record(name: str, program: Path) -> list[Any]:
             scheduler = Scheduler(program, Path(folder), path, timeout)
             try:
                 await scheduler.restart()
-                await situation(situations.Stage(Cluster(client_), look, scheduler.restart))
+                await situation(
+                    situations.Stage(preemption.Cluster(client_), look, scheduler.restart)
+                )
             finally:
                 await scheduler.end()
                 await client_.close()
-    return looks
+    return looks, f"{len(looks)} looks"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    built = sorted(BUILT.glob("kube-1.37.*/kube-scheduler"))
-    parser.add_argument("--scheduler", type=Path, default=built[-1] if built else None)
-    parser.add_argument("situations", nargs="*", default=list(situations.ALL))
-    asked = parser.parse_args()
-
-    situations.CASES.mkdir(exist_ok=True)
-    for name in asked.situations:
-        looks = asyncio.run(record(name, asked.scheduler))
-        text = json.dumps(looks, indent=1, ensure_ascii=False)
-        (situations.CASES / f"{name}.json").write_text(f"{text}\n")
-        print(f"{name}: {len(looks)} looks", flush=True)
-    return 0
+    return preemption.record_all(__doc__, situations, record)
 
 
 if __name__ == "__main__":

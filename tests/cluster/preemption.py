@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ QUIET = 2.0  # seconds in which it goes on
 GLANCE = 0.1
 
 Object = dict[str, Any]
+
+# Records a situation with a kube-scheduler. Returns what to keep, and a summary for people.
+RecordOne = Callable[[str, Path], Coroutine[Any, Any, tuple[Any, str]]]
 
 
 class Cluster:
@@ -74,7 +78,8 @@ class Cluster:
         return outcome
 
 
-async def record(name: str, scheduler: Path) -> Object:
+async def record(name: str, scheduler: Path) -> tuple[Object, str]:
+    """Returns what was made and seen, and what was seen of the pod, in words."""
     objects, pod = situations.ALL[name]
     with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as folder:
         async with server.serve(server.Options(tls=True)) as api:
@@ -95,7 +100,8 @@ async def record(name: str, scheduler: Path) -> Object:
                     waiting = await cluster.make(pod)
                     await _said(cluster)
                     await asyncio.sleep(QUIET)
-                    return {"objects": created, "pod": waiting, "seen": await cluster.seen()}
+                    seen = await cluster.seen()
+                    return {"objects": created, "pod": waiting, "seen": seen}, str(seen["pod"])
                 finally:
                     process.terminate()
                     await process.wait()
@@ -109,20 +115,25 @@ async def _said(cluster: Cluster) -> None:
             await asyncio.sleep(GLANCE)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+def record_all(about: str | None, situations_: Any, record_one: RecordOne) -> int:
+    """Records the situations that the command line names, or all, each into a file of its own."""
+    parser = argparse.ArgumentParser(description=about)
     built = sorted(BUILT.glob("kube-1.37.*/kube-scheduler"))
     parser.add_argument("--scheduler", type=Path, default=built[-1] if built else None)
-    parser.add_argument("situations", nargs="*", default=list(situations.ALL))
+    parser.add_argument("situations", nargs="*", default=list(situations_.ALL))
     asked = parser.parse_args()
 
-    situations.CASES.mkdir(exist_ok=True)
+    situations_.CASES.mkdir(exist_ok=True)
     for name in asked.situations:
-        recorded = asyncio.run(record(name, asked.scheduler))
+        recorded, summary = asyncio.run(record_one(name, asked.scheduler))
         text = json.dumps(recorded, indent=1, ensure_ascii=False)
-        (situations.CASES / f"{name}.json").write_text(f"{text}\n")
-        print(f"{name}: {recorded['seen']['pod']}", flush=True)
+        (situations_.CASES / f"{name}.json").write_text(f"{text}\n")
+        print(f"{name}: {summary}", flush=True)
     return 0
+
+
+def main() -> int:
+    return record_all(__doc__, situations, record)
 
 
 if __name__ == "__main__":

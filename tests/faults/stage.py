@@ -40,7 +40,7 @@ IDLE, PREPARING, PREPARED, UNPREPARING, GONE = (
     "unpreparing",
     "gone",
 )
-# Of a claim that is allocated while its pod is not bound, and whose allocation is taken back.
+# The states of a claim whose pod is not bound: allocated, and with its allocation taken back.
 EARLY, UNDOING = "early", "undoing"
 STATUS_PATIENCE = 15.0  # seconds; what another instance owes is left to it for some of them
 # What an answer says that came too late for an answer.
@@ -99,15 +99,20 @@ class Stage:
         return all(self.states[name] == PREPARED for name, _ in wanted) and answers is not None
 
     async def await_early(self, name: str, index: int) -> bool:
-        """The scheduler allocates the claim and waits for what claimd says of it."""
+        """Allocates the claim as the scheduler does, and waits until claimd reports a condition.
+
+        Returns False if claimd has died before.
+        """
         self.claim(name, index)
         self._became(name, EARLY)
         said = functools.partial(self.world.has_condition, name, READY, FAILED)
         return await self.claimd.until(said, f"a condition of {name}")
 
     async def deallocate(self, name: str, *, is_sure: bool = True) -> bool:
-        """The scheduler takes the allocation back, whose pod was not bound. Whether claimd has undone
-        it; if that is not sure, the disk may fail for as long as this waits.
+        """Takes the allocation back, as the scheduler does with a pod that it has not bound.
+
+        Returns True if claimd has undone the claim. Without `is_sure` the disk may be failing, so
+        the wait for that ends after a while.
         """
         self._became(name, UNDOING)
         self.world.deallocate(name)

@@ -112,7 +112,7 @@ class World:
         )
 
     def _look_for_lies(self, change: Change) -> None:
-        """Notes a claim that is called ready without its files, at the moment when this is said."""
+        """Notes a claim that is reported as prepared while its CDI file is missing."""
         event = watch_event(change)
         if event is None or change.resource.plural != "resourceclaims":
             return

@@ -118,7 +118,7 @@ class Guest:
         self.wait_for("the agent", answers, timeout=BOOT)
 
     def reboot(self) -> None:
-        """Resets the machine, as a press of its button does. Disks stay, and nothing else."""
+        """Resets the machine, as its reset button does. Only the disks keep their content."""
         before = self.boot_id()
         self.qmp("system_reset")
 

@@ -37,6 +37,11 @@ class Condition(meta.ApiStruct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
 
+    @property
+    def explanation(self) -> str:
+        """The message, or the reason or type of a condition without one."""
+        return self.message or self.reason or self.type
+
 
 class NodeStatus(core.NodeStatus, frozen=True, kw_only=True):
     conditions: list[Condition] = []
@@ -268,7 +273,10 @@ class Consumer(meta.ApiStruct, frozen=True, kw_only=True):
         return (self.api_group, self.resource) == (GROUP, "podgroups")
 
     def includes(self, pod: Pod) -> bool:
-        """Returns True if this is the pod, or its PodGroup, whose uid the pod does not know."""
+        """Returns True if this is the pod, or its PodGroup.
+
+        A pod does not know the uid of its PodGroup, so the name counts.
+        """
         if self.is_group and pod.group == self.name:
             return True
         return self.uid == pod.metadata.uid

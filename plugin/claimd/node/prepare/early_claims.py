@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 # Seconds between two looks when nothing is reported.
 PERIOD = 10.0
 
-# Seconds for one claim. What may pass within this time is waited for.
+# Seconds that one claim may take. A failure that may pass is tried again within this time.
 PATIENCE = 60.0
 
 # Seconds that the watch of the claims goes on after the last device with binding conditions. This
@@ -268,7 +268,7 @@ class EarlyClaims:
         return now < last.unprepared_at + REST
 
     def _find_failure(self, allocated: _Allocated) -> str:
-        """Returns why a device of the claim is of no use, or "" if all are well."""
+        """Returns the reason why a device of the claim cannot be used, or "" if all can."""
         failed = self.failed_devices()
         allocation = allocated.claim.status.allocation
         for result in allocation.devices.results if allocation else ():

@@ -15,7 +15,9 @@ from claimd.kubernetes.api.document import Document
 from claimd.kubernetes.api.resource import Device
 from claimd_devices.gpu import NONE, Gpu, Inventory
 
-OFF, SLOW, ALL = "off", "slow", "all"
+from .. import config
+
+OFF, SLOW, ALL = config.BEFORE_BIND
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):

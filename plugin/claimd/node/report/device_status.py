@@ -29,7 +29,7 @@ def entries(
 ) -> list[AllocatedDeviceStatus]:
     """Returns our entries, with the GPUs as they are now. `conditions` are by the device's name.
 
-    Without `is_complete`, the scheduler is not told that devices are prepared which it waits for.
+    Without `is_complete`, the condition that the scheduler waits for is left out.
     """
     entries_ = []
     for device in prepared.devices:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from claimd.kubernetes.api.document import Document
+from claimd.kubernetes.scheduling.objects import GROUP
 
 from .. import requests
 from ..requests import Request
@@ -24,7 +25,6 @@ from .objects import (
     status_of,
 )
 
-GROUP = "scheduling.k8s.io"
 ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 LONGEST = 57  # the longest generated name, without the random suffix

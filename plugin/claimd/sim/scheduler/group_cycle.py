@@ -129,7 +129,7 @@ def _place(
         return GroupDecision(decisions=decisions, snapshot=after, status="True", reason="Scheduled")
 
     why = f"{short or _UNSCHEDULABLE}, {_NO_VICTIMS}"
-    # A pod that was placed is told why the group was not; the last ones were not even tried.
+    # A placed pod gets the reason why its group was not placed. The last pods were not even tried.
     taken_back = Unschedulable(message=f"{_UNSCHEDULABLE}, {why}" if short else why)
     for pod in pods:
         uid = pod.metadata.uid

@@ -105,19 +105,13 @@ REVIEWS = (
 # Needed in addition if the setting prepare-before-bind has an effect (deploy/components/
 # prepare-before-bind).
 _LATE = "pods are bound before their claims are prepared, and stay where a GPU cannot be prepared"
-EARLY_CLAIMS = (
+EARLY_CLAIMS = tuple(
     Right(
         group="resource.k8s.io",
         resource="resourceclaims",
-        verb="list",
+        verb=verb,
         without=_LATE,
         level=Level.WARNING,
-    ),
-    Right(
-        group="resource.k8s.io",
-        resource="resourceclaims",
-        verb="watch",
-        without=_LATE,
-        level=Level.WARNING,
-    ),
+    )
+    for verb in ("list", "watch")
 )

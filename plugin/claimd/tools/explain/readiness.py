@@ -16,7 +16,7 @@ from . import started
 
 if TYPE_CHECKING:
     from claimd.kubernetes.scheduling.binding_conditions import Readiness
-    from claimd.kubernetes.scheduling.objects import Claim, Condition, Pod
+    from claimd.kubernetes.scheduling.objects import Claim, Pod
 
     from .objects import Objects
 
@@ -40,7 +40,7 @@ def blockers(claim: Claim, of_it: str, place: str, pod: Pod | None) -> Iterator[
     for device in _unready(claim, pod):
         it = f"device {device.result.device}{of_it}{where}"
         if device.failure is not None:
-            yield f"{it} has failed: {_describe(device.failure)}; {_outlook(claim, pod)}"
+            yield f"{it} has failed: {device.failure.explanation}; {_outlook(claim, pod)}"
         else:
             yield f"{it} is not ready yet: {_progress(device)}"
 
@@ -72,11 +72,6 @@ def _unready(claim: Claim, pod: Pod | None) -> Iterator[Readiness]:
             yield device
 
 
-def _describe(condition: Condition) -> str:
-    """Returns the driver's words about the condition, or else the type of the condition."""
-    return condition.message or condition.reason or condition.type
-
-
 def _outlook(claim: Claim, pod: Pod | None) -> str:
     """Returns what becomes of a claim with a device that has failed."""
     others = [
@@ -93,7 +88,7 @@ def _progress(device: Readiness) -> str:
     """Returns what the driver says about the first condition that is not true."""
     for condition in device.reported:
         if condition.message or condition.reason:
-            return _describe(condition)
+            return condition.explanation
     return f"its driver has not reported {', '.join(device.missing)}"
 
 

@@ -230,7 +230,7 @@ def _unready(holding: Holding) -> str:
     if device is None or device.is_ready:
         return ""
     if device.failure is not None:
-        return f"failed: {device.failure.message or device.failure.reason}"
+        return f"failed: {device.failure.explanation}"
     since = binding_conditions.time_of_allocation(claim)
     until = ""
     if since is not None:

@@ -106,7 +106,7 @@ def _failures(claim: Claim) -> dict[tuple[str, str], str]:
     for device in binding_conditions.readiness_of(claim):
         if device.failure is not None:
             place = device.result.pool, device.result.device
-            failures[place] = device.failure.message or device.failure.reason
+            failures[place] = device.failure.explanation
     return failures
 
 
