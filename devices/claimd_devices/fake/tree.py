@@ -301,14 +301,17 @@ def _write_entries(folder: Path, entries: Entries) -> None:
 
 
 def _write_file(path: Path, content: str | bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, str):
+        content = f"{content}\n".encode()
 
     # The file may be read-only, as real ones are. Root without capabilities cannot write into it,
     # but can replace it.
     path.unlink(missing_ok=True)
-    if isinstance(content, str):
-        content = f"{content}\n".encode()
-    path.write_bytes(content)
+    try:
+        path.write_bytes(content)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
     if path.name != MARKER:
         path.chmod(gpu.mode_of(path.name))
 
