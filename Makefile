@@ -13,6 +13,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PYTEST) --collect-only > /dev/null || true
 	touch $@
 
 # The demo needs less than development does. It has its own environment if there is none for developers.
@@ -36,8 +37,9 @@ lint: dev  ## style, types, layers, prose
 test: lint unit  ## style, types, layers and the unit tests
 
 # Half of the suite's time would go into compiling the same modules in each process, and into small files on a disk. So
-# bytecode is kept, and temporary files are in memory if there is room for them. Many tests wait for processes and
-# clocks, so two tests share a processor.
+# bytecode is kept, and temporary files are in memory if there is room for them. `make dev` loads all tests once, so that
+# the processes of `make unit` do not all compile them. Many tests wait for processes and clocks, so two tests share a
+# processor.
 IN_MEMORY := $(shell [ -w /dev/shm ] && [ "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 2000000 ] && echo TMPDIR=/dev/shm)
 WORKERS ?= $(shell echo $$(($$(nproc) * 2)))
 PYTEST := env PYTHONDONTWRITEBYTECODE= $(IN_MEMORY) $(BIN)/pytest -q
@@ -45,7 +47,7 @@ PYTEST := env PYTHONDONTWRITEBYTECODE= $(IN_MEMORY) $(BIN)/pytest -q
 unit: dev  ## only the unit tests (PYTHON=/usr/bin/python3 VENV=.venv-debian: with another Python)
 	$(PYTEST) -n $(WORKERS) -m "not slow"
 
-slow: dev  ## the unit tests that take many seconds each, and all examples of those that take a sample
+slow: dev  ## the unit tests that do much work, and all examples of those that take a sample
 	EXAMPLES=all $(PYTEST) -n $(WORKERS) -m "slow or sampled" --timeout=900
 
 clients: dev  ## programs with the usual client libraries, and the demos of a driver, on `claimd sim` (with Go, npm, Maven, helm, kubectl if they are installed)

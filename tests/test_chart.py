@@ -14,7 +14,7 @@ import yaml
 
 import claimd
 from tests.docs import chart
-from tests.support import manifests
+from tests.support import manifests, samples
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPONENTS = sorted(path.name for path in (ROOT / "deploy/components").iterdir())
@@ -341,7 +341,9 @@ REFUSED = [
 
 @needs_helm
 @pytest.mark.parametrize(
-    ("values", "words"), REFUSED, ids=[json.dumps(refused_values) for refused_values, _ in REFUSED]
+    ("values", "words"),
+    samples.parameters(REFUSED),
+    ids=[json.dumps(refused_values) for refused_values, _ in REFUSED],
 )
 def test_what_cannot_be_meant_is_refused_in_a_sentence(values: dict[str, Any], words: str) -> None:
     done = manifests.helmed(values=values)

@@ -14,7 +14,7 @@ import yaml
 
 from claimd.common import names
 from claimd.node import config
-from tests.support import manifests
+from tests.support import manifests, samples
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = sorted(
@@ -95,6 +95,7 @@ def _sorted_lists(value: Any) -> Any:
     return value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", AS_VENDOR)
 def test_all_of_them_together(last: str) -> None:
     """Checks both orders: the outcome is the same."""
@@ -105,12 +106,13 @@ def test_all_of_them_together(last: str) -> None:
     assert {variable["name"] for variable in together["env"]} <= known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fake", "kernel-log", "nvidia"])
 def test_an_overlay_is_the_base_with_its_component(name: str) -> None:
     assert manifests.built(f"deploy/overlays/{name}") == manifests.built_with((name,))
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", samples.parameters([[name] for name in OTHERS]))
 def test_a_component_takes_nothing_away(name: str) -> None:
     if name == "fake":
         pytest.skip("it has no port: two pods of an update share the host's network")

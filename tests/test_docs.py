@@ -58,6 +58,7 @@ def test_a_flag_that_does_not_exist_is_found() -> None:
     assert "invalid choice: 'inspect'" in refused[1]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", RUN_PAGES)
 def test_commands_print_what_the_page_says(page: str, tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ MORE_FORBIDDEN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "line", "broken"),
     [*FORBIDDEN, *(pytest.param(*more, marks=pytest.mark.slow) for more in MORE_FORBIDDEN)],

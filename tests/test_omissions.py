@@ -66,6 +66,7 @@ def test_two_awaits_change_their_places() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_an_except_catches_too_much() -> None:
     source = """
         def work():

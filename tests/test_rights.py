@@ -97,7 +97,7 @@ class Cluster:
         await self.admin("POST", COLLECTIONS[kind].format(namespace=self.namespace), document)
 
 
-@pytest.fixture(params=["1.34", "1.36", "1.37"])
+@pytest.fixture(params=["1.34", pytest.param("1.36", marks=pytest.mark.slow), "1.37"])
 def release(request):
     return request.param
 

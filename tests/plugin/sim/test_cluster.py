@@ -96,6 +96,7 @@ async def test_parts_are_told_once_to_end_and_have_the_time_for_it():
     assert ended == [0.0, 0.05, 0.1]
 
 
+@pytest.mark.slow
 async def test_the_daemon_set_shows_how_the_processes_are(running):
     async def ready(count):
         daemon_set = await get(
@@ -113,6 +114,7 @@ async def test_the_daemon_set_shows_how_the_processes_are(running):
     assert running.nodes["one"].daemon.state == daemon.RUNNING
 
 
+@pytest.mark.slow
 async def test_what_a_container_prints_is_a_log(running):
     command = ["sh", "-c", "echo first; echo second; exec sleep 100"]
     spec = {"nodeName": "one", "containers": [{"name": "a", "image": "i", "command": command}]}
@@ -150,6 +152,7 @@ async def test_what_a_container_prints_is_a_log(running):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl")
 async def test_kubectl_follows_a_log_until_the_container_has_ended(running, tmp_path):
     go = tmp_path / "go"
@@ -263,6 +266,7 @@ async def test_a_plugin_that_is_killed_in_the_middle_of_a_prepare_gives_the_same
     assert uid in next((node.folder / "cdi").iterdir()).name
 
 
+@pytest.mark.slow
 async def test_a_strike_that_nothing_comes_of_leaves_nothing(running):
     crash = running.nodes["one"].crash_in_prepare()
     crash.hang_at("00000000-0000-0000-0000-000000000000")
@@ -291,6 +295,7 @@ async def test_tokens_stand_in_files_of_their_owner_alone_and_in_no_message(runn
                 assert token not in path.read_bytes(), path
 
 
+@pytest.mark.slow
 async def test_a_container_waits_for_the_config_map_of_its_variables(running):
     source = {"configMapKeyRef": {"name": "settings", "key": "word"}}
     container = {

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import random
 
+import pytest
+
 from claimd.kubernetes.kube import errors
 from claimd.sim import controllers, scheduler
 from claimd.sim.apiserver.server import Options, serve
@@ -115,6 +117,7 @@ class Fate:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_no_device_is_given_twice_and_none_is_lost(tmp_path):
     async with serve(Options()) as api, running(api, tmp_path, controllers.run) as plane:
         await furnish(plane)

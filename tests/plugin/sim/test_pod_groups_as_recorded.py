@@ -16,7 +16,7 @@ from claimd.sim.controllers import loops
 from tests.cluster.pending.documents import job
 from tests.cluster.preemption import Cluster
 from tests.support import pod_group_situations as situations
-from tests.support import recorded_pods
+from tests.support import recorded_pods, samples
 
 # Controllers that did not run when the recordings were made.
 NOT_RECORDED = set(loops.ALL) - {loops.Claims, loops.PodGroups}
@@ -70,7 +70,9 @@ async def cluster(tmp_path):
             await each.close()
 
 
-@pytest.mark.parametrize("situation", situations.SITUATIONS, ids=name_of)
+@pytest.mark.parametrize(
+    "situation", samples.parameters([[each] for each in situations.SITUATIONS]), ids=name_of
+)
 async def test_the_simulated_cluster_agrees(cluster, situation):
     cluster, (ours, others, _) = cluster
     uid = ""

@@ -222,6 +222,7 @@ def ask_all(address, asking, count):
     return problems
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_nothing_ends_in_an_error_of_the_server(seed):
     async with serve(Options(end_namespaces=True)) as api:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from claimd.sim.apiserver import server
-from tests.support import exchanges
+from tests.support import exchanges, samples
 
 CASES = Path(__file__).parents[3] / "cases/sim/exchanges"
 RECORDINGS = {f"{path.parent.name}/{path.stem}": path for path in sorted(CASES.glob("*/*.json"))}
@@ -51,7 +51,7 @@ def running(release):
         loop.close()
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", samples.parameters([[name] for name in RECORDINGS]))
 def test_recorded(name):
     recording = json.loads(RECORDINGS[name].read_text())
     with running(recording["release"]) as asked:

@@ -67,6 +67,7 @@ async def kubectl(api, tmp_path):
     return Kubectl(api.kubeconfig(tmp_path / "kubeconfig"), tmp_path)
 
 
+@pytest.mark.slow
 async def test_apply_in_three_ways(kubectl):
     assert (
         await kubectl("apply", "-f", "-", stdin=CLAIM % "a")
@@ -126,6 +127,7 @@ spec: {%s}
 """
 
 
+@pytest.mark.slow
 async def test_custom_resources(kubectl):
     await kubectl("apply", "-f", "-", stdin=DEFINITION)
     await kubectl("wait", "--for=condition=Established", "crd/widgets.toys.example.com")
@@ -170,6 +172,7 @@ async def test_get_describe_explain(kubectl):
     )
 
 
+@pytest.mark.slow
 async def test_edit_patch_label_wait_delete(kubectl):
     await kubectl("create", "-f", "-", stdin=CLAIM % "a")
     said = await kubectl("edit", "resourceclaim", "c", KUBE_EDITOR="sed -i 's/team: a/team: b/'")
@@ -227,6 +230,7 @@ async def test_the_manifests_of_this_project(kubectl):
     ) >= 13
 
 
+@pytest.mark.slow
 async def test_what_kubectl_sends_as_protobuf(kubectl, api, tmp_path):
     await kubectl("create", "namespace", "team")
     await kubectl("create", "serviceaccount", "sa", "-n", "team")
@@ -273,6 +277,7 @@ async def test_a_proxy_s_clients_are_its_own_user(kubectl):
         await proxy.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("release", "versions"), [("1.30", "v1alpha2"), ("1.31", "v1alpha3"), ("1.34", "v1 v1beta1")]
 )

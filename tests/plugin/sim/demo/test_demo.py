@@ -127,6 +127,7 @@ async def test_the_story_of_an_instance_that_fails():
     assert "notebook has not noticed" in out
 
 
+@pytest.mark.slow
 async def test_a_fact_that_does_not_come_is_told_and_nothing_is_left(folder):
     file = folder / "mine.yaml"
     file.write_text(SMALL + WRONG)
@@ -168,6 +169,7 @@ JUST_MADE = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "before",
     [
@@ -202,6 +204,7 @@ LAST = {
 
 
 # One in every run, the others with the slow ones: each starts a cluster.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "last",
     [pytest.param(last, marks=[pytest.mark.slow] if at else []) for at, last in enumerate(LAST)],
@@ -242,6 +245,7 @@ async def gone(pids):
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number",
     [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL],

@@ -130,6 +130,7 @@ async def test_a_new_kubelet_goes_on_where_the_old_one_ended(node, plugin):
     assert node.records() == set()
 
 
+@pytest.mark.slow
 async def test_a_pod_that_went_while_there_was_no_kubelet(node, plugin):
     await node.claim("c", 0)
     pod = await node.pod("p", "c")
@@ -145,6 +146,7 @@ async def test_a_pod_that_went_while_there_was_no_kubelet(node, plugin):
         os.kill(pid, 0)
 
 
+@pytest.mark.slow
 async def test_a_new_runtime_starts_the_containers_again(node, plugin):
     await node.claim("c", 0)
     pod = await node.pod("p", "c")
@@ -204,6 +206,7 @@ async def _pump(reader, writer):
             writer.write(data)
 
 
+@pytest.mark.slow
 async def test_the_end_of_a_pod_while_the_api_server_is_away(node, plugin):
     await node.stop_kubelet()
     line = Line(int(node.api.address.rpartition(":")[2]))
@@ -263,6 +266,7 @@ async def test_a_start_of_the_kubelet_deletes_the_slices_and_the_plugin_brings_t
     assert sorted(before.values()) == sorted(after.values())
 
 
+@pytest.mark.slow
 async def test_slices_of_a_plugin_that_does_not_come_back(node, plugin):
     await node.published()
     plugin.kill()
@@ -271,6 +275,7 @@ async def test_slices_of_a_plugin_that_does_not_come_back(node, plugin):
     await node.published()
 
 
+@pytest.mark.slow
 async def test_a_plugin_that_comes_back_in_time_keeps_its_slices():
     async with sim_node.node() as node:
         await node.start_kubelet(wiping_delay=60)
@@ -286,6 +291,7 @@ async def test_a_plugin_that_comes_back_in_time_keeps_its_slices():
         assert not node.kubelet.plugins._wipes
 
 
+@pytest.mark.slow
 async def test_of_two_instances_the_newest_is_called(node):
     uids = ["11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"]
     old = await node.start_plugin(pod_uid=uids[0])

@@ -29,6 +29,7 @@ def test_there_is_enough_to_compare(recorded_worlds):
     assert outcomes["devices alone"] >= 50 and outcomes["gone"] >= 50, outcomes
 
 
+@pytest.mark.slow
 def test_the_simulated_scheduler_decides_the_same(recorded_worlds):
     """Devices, amounts and reasons of refusal are equal for each request."""
     different = {}

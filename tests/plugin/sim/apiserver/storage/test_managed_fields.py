@@ -25,6 +25,7 @@ def test_recorded_steps(case):
     assert apply_steps.ours(case) == case["answers"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(bool(oracle.missing("apply")), reason=str(oracle.missing("apply")))
 def test_same_as_the_api_servers_library():
