@@ -11,7 +11,7 @@ from claimd.kubernetes.kube import auth, client, errors
 from claimd.sim import manifests as shipped
 from claimd.sim.apiserver.server import Options, serve
 from claimd.sim.dynamic_client import DynamicClient
-from tests.support import manifests
+from tests.support import manifests, samples
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -95,6 +95,6 @@ def test_there_are_manifests():
     assert "deploy/examples/extended-resource-models/classes.yaml" in MANIFESTS
 
 
-@pytest.mark.parametrize("place", MANIFESTS)
+@pytest.mark.parametrize("place", samples.parameters([[place] for place in MANIFESTS]))
 def test_it_is_accepted(refusals, place):
     assert refusals.get(place, []) == []

@@ -285,6 +285,7 @@ def test_a_program_that_ends_by_itself_is_noticed_with_its_last_words(tmp_path):
         running.wait_for("ever", lambda: False)
 
 
+@pytest.mark.slow
 def test_a_busy_program_is_seen_to_be_busy(tmp_path):
     command = [sys.executable, "-c", "while True: pass"]
     with program.running(command, tmp_path / "log", None) as running:
@@ -294,6 +295,7 @@ def test_a_busy_program_is_seen_to_be_busy(tmp_path):
         assert 0 < anonymous < resident < 100
 
 
+@pytest.mark.slow
 def test_the_cpu_of_what_a_program_has_started_is_its_own(tmp_path):
     busy = "import time\nwhile time.process_time() < {}: pass\n"
     text = f"""

@@ -40,7 +40,7 @@ def pod_of(folder: str) -> Any:
     return daemonset["spec"]["template"]["spec"]
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", samples.parameters([[folder] for folder in FOLDERS]))
 def test_it_is_built_and_its_settings_are_known(folder: str) -> None:
     assert len(FOLDERS) >= 7
     known = {config.variable_of(name) for name in config.Config.__dataclass_fields__}

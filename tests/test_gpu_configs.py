@@ -154,6 +154,7 @@ LARGEST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGEST)
 async def test_the_largest_that_the_api_takes_stay_within_the_costs_of_the_language(cluster, name):
     """32 configurations of 10 KiB."""

@@ -11,6 +11,7 @@ def test_each_command_is_typed_or_has_a_reason(page):
     assert [command for command in typed.commands(page) if command not in told] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", typed.PAGES)
 def test_what_is_typed_is_on_the_page_as_it_stands(page):
     on_page = typed.commands(page)

@@ -65,6 +65,7 @@ def gpu(number: int) -> Gpu:
     )
 
 
+@pytest.mark.slow
 async def test_memory_after_3_000_changes_is_what_it_was_after_100(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -217,6 +217,7 @@ def test_a_vendor_that_fails_costs_its_device_alone(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("nvidia:h100=64",), ("amd:mi300x=32", "intel:max1550=32")])
 def test_sixty_four_gpus_take_a_few_milliseconds(make_tree: Make, words: tuple[str, ...]) -> None:
     """Measures processor time, because other programs may use the machine as well."""

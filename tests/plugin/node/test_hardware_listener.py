@@ -100,9 +100,7 @@ async def test_a_gpu_that_vanished_is_published_while_it_is_retained(node):
 
 
 async def test_a_new_finding_is_published_again_when_it_evicts(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        hardware_listener.health, "next_eviction", lambda report, now: waits.pop(0)
-    )
+    monkeypatch.setattr(hardware_listener.health, "next_eviction", lambda report, now: waits.pop(0))
     waits = [0.01, None]
     node = Node(tmp_path)
     node.monitor.last = sick(since=int(time.time()))

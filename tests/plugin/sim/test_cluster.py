@@ -276,6 +276,7 @@ async def test_a_strike_that_nothing_comes_of_leaves_nothing(running):
     assert running.nodes["one"].daemon.state == daemon.RUNNING
 
 
+@pytest.mark.slow
 async def test_tokens_stand_in_files_of_their_owner_alone_and_in_no_message(running):
     await wait_for_slices(running)
     with pytest.raises(errors.ApiError) as refused:
@@ -335,6 +336,7 @@ async def test_a_container_waits_for_the_config_map_of_its_variables(running):
     await until(has_said)
 
 
+@pytest.mark.slow
 async def test_pods_of_a_group_share_its_claim_from_the_template_to_the_end(running):
     """The gang waits for its second pod, runs with one GPU, and goes with its group."""
     dra, namespace = "/apis/resource.k8s.io/v1/namespaces/default", "/api/v1/namespaces/default"

@@ -18,6 +18,7 @@ STRIKES = 25  # in the life of each of three schedulers
 SEED = 7
 
 
+@pytest.mark.slow
 async def test_the_worlds_that_a_real_scheduler_has_decided(tmp_path):
     """Creates all objects at once, as tests/cluster/test_13_scheduler.py does for the real
     scheduler."""

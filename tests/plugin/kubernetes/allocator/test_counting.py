@@ -161,6 +161,7 @@ def test_a_counter_is_reported_with_its_users():
     ]
 
 
+@pytest.mark.slow
 def test_counters_of_one_name():
     wanted = (("1g.20gb", 16), ("2g.20gb", 12), ("3g.40gb", 4))
     [sentence] = counts(alloc_hard.divided_among(*wanted))

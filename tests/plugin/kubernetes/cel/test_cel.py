@@ -78,6 +78,7 @@ def test_random_expressions(kubernetes):
         assert difference is None, expression
 
 
+@pytest.mark.slow
 @needs_oracle
 def test_what_a_cluster_with_default_features_refuses(kubernetes):
     """Such a cluster has no lists among the attributes, and it limits the estimated cost."""

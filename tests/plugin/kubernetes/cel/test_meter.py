@@ -57,6 +57,7 @@ def within_a_second(run):
         assert time.process_time() - began < A_SECOND
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expression", TOO_LONG, ids=lambda text: text[:50])
 def test_what_takes_too_long_is_an_error(expression):
     def run():

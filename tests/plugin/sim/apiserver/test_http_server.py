@@ -105,6 +105,7 @@ async def test_what_is_no_request_ends_the_connection(connection, api, sent, sta
         assert await reader.read() == b""
 
 
+@pytest.mark.slow
 async def test_a_watch_ends_for_who_does_not_read(builders, until, connect):
     """Checks that the queue of a watch is not longer than the window of changes."""
     async with serve(Options(window=50)) as api, connect(api) as ask:

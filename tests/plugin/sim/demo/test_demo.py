@@ -296,6 +296,7 @@ async def test_what_is_served_can_be_used_and_goes_on_another_day(folder):
     assert not list_processes(folder)
 
 
+@pytest.mark.slow
 async def test_on_a_terminal_the_picture_is_drawn_in_its_place(folder):
     file = folder / "mine.yaml"
     file.write_text(SMALL)

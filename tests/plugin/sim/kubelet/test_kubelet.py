@@ -40,6 +40,7 @@ async def test_a_pod_waits_for_a_driver_that_is_not_registered(node):
     await node.phase("p", "Running")
 
 
+@pytest.mark.slow
 async def test_a_prepare_that_failed_or_took_too_long_is_tried_again():
     async with sim_node.node() as node:
         await node.start_kubelet(call=0.5)
@@ -62,6 +63,7 @@ async def test_a_prepare_that_failed_or_took_too_long_is_tried_again():
         await node.phase("p", "Running")
 
 
+@pytest.mark.slow
 async def test_the_plugin_dies_in_the_middle_of_a_prepare(node, plugin):
     claim = await node.claim("c", 0, 2)
     plugin.send_signal(signal.SIGSTOP)
@@ -241,6 +243,7 @@ async def test_a_damaged_record_is_said_so(node):
         await (await node.start_kubelet(running=False)).run()
 
 
+@pytest.mark.slow
 async def test_a_pod_stays_until_its_driver_is_back(node, plugin):
     await node.claim("c", 0)
     await node.pod("p", "c")
@@ -313,6 +316,7 @@ async def test_of_two_instances_the_newest_is_called(node):
     assert await node.published() == slices
 
 
+@pytest.mark.slow
 async def test_health_of_a_gpu_is_in_the_pods_status(node, plugin):
     def health(status):
         (row,) = status["containerStatuses"][0].get("allocatedResourcesStatus") or [

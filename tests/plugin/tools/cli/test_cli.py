@@ -144,6 +144,7 @@ def test_an_image_without_the_simulator_says_where_to_get_it(image, tmp_path, ar
     )
 
 
+@pytest.mark.slow
 def test_every_other_module_loads_in_an_image_without_the_simulator(image, tmp_path):
     command = [sys.executable, "-c", IMPORT_EVERYTHING]
     done = subprocess.run(

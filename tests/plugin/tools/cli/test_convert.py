@@ -42,6 +42,7 @@ def test_documents_to_v1_with_what_is_lost_on_stderr(capsys, file):
     assert err == "claimd: ResourceClaim ns/a: spec.devices.mood: lost: v1 has no such field\n"
 
 
+@pytest.mark.slow
 def test_json_and_stdin(file):
     command = [sys.executable, "-m", "claimd", "convert", "-f", "-", "-o", "json"]
     done = subprocess.run(command, input=FILE, capture_output=True, text=True, check=True)

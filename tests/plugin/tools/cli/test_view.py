@@ -75,6 +75,7 @@ def test_a_prometheus_that_cannot_be_asked(claimd, words, said):
     assert (code, err) == (2, f"claimd: {said}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
 def test_kubectl_finds_it(manifests):
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -15,7 +15,7 @@ from claimd.tools.doctor.setting import find_place
 from claimd_devices import fake, faults
 from claimd_devices.gpu import Inventory
 from tests.plugin.tools.doctor import test_api
-from tests.support import doctor_node, host_process
+from tests.support import doctor_node, host_process, samples
 from tests.support.doctor_node import CONTAINERD, DRIVER
 
 # What takes an API server to know.
@@ -391,7 +391,7 @@ async def test_a_fabric_manager_cannot_be_seen(node):
     assert not_well(await findings(node)) == UNSEEN | {("fabric-manager", "not looked at")}
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", samples.parameters([[name] for name in BROKEN]))
 async def test_what_is_broken_is_named_and_nothing_else(node, name):
     break_, check, level, words = BROKEN[name]
     os.makedirs(node.root / "opt", exist_ok=True)

@@ -70,6 +70,7 @@ def test_a_slice_that_json_cannot_have_is_refused(explain):
 DOCUMENTATION = situations.ROOT_FOLDER / "docs/explain.md"
 
 
+@pytest.mark.slow
 def test_the_documentation_is_what_it_says():
     told = situations.document()
     assert told == DOCUMENTATION.read_text(), (

@@ -113,6 +113,7 @@ async def start(path, tmp_path):
     return server
 
 
+@pytest.mark.slow
 async def test_what_was_answered_outlives_a_kill(tmp_path):
     """Kills the server in the middle of writes.
 
