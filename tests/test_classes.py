@@ -125,7 +125,7 @@ def test_no_example_errs_on_any_node(name: str) -> None:
         given(claim_of_template(name), node)
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", samples.parameters([[name] for name in CLASSES]))
 def test_no_class_errs_on_what_an_older_claimd_published(name: str) -> None:
     for slice_ in older_cluster():
         given(claim_of_class(name), slice_.spec.node_name, (slice_,))

@@ -120,7 +120,7 @@ def test_every_field_gets_the_text():
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("cluster", CLUSTERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", samples.parameters([[kind] for kind in KINDS]))
 def test_what_explain_and_view_print(kind, cluster, tmp_path, capsys):
     file = tmp_path / "objects.json"
     fields = hostile_text.text_fields(KINDS[kind][1])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 
 from claimd_devices import fake, faults, uevents
 from tests.devices.trees import Make, Tree
+from tests.support import samples
 
 FIRST = "0000:11:00.0"
 
@@ -52,8 +54,15 @@ def heard(listener: socket.socket) -> list[uevents.Uevent]:
         return messages
 
 
-@pytest.mark.parametrize("model", ["nvidia:h100", "amd:mi300x", "intel:b580"])
-@pytest.mark.parametrize("fault", ["hot", "aer", "link", "eio", "hang", "wedge", "xid"])
+@pytest.mark.parametrize(
+    ("fault", "model"),
+    samples.parameters(
+        itertools.product(
+            ["hot", "aer", "link", "eio", "hang", "wedge", "xid"],
+            ["nvidia:h100", "amd:mi300x", "intel:b580"],
+        )
+    ),
+)
 def test_heal_takes_back_what_was_done(make_tree: Make, model: str, fault: str) -> None:
     tree = make_tree(f"{model}=2")
     name = tree.scan().gpus[0].name

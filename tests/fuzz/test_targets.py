@@ -12,6 +12,7 @@ from tests.support import samples
 COUNT = 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", targets.TARGETS)
 def test_examples_and_what_was_found_before(name: str) -> None:
     for example in targets.examples(name):

@@ -68,7 +68,9 @@ async def test_who_floods_the_metrics_costs_the_kubelet_nothing(world, unused_tc
 
 
 @pytest.mark.parametrize(
-    "source", ["", "127.0.0.7"], ids=["of the kubelet's own address", "of another pod"]
+    "source",
+    [pytest.param("", marks=pytest.mark.slow), "127.0.0.7"],
+    ids=["of the kubelet's own address", "of another pod"],
 )
 async def test_a_flood_on_the_endpoint_costs_the_kubelet_nothing(world, unused_tcp_port, source):
     """Floods without a pause, with containerd's limit of descriptors.

@@ -34,6 +34,7 @@ def deployment(image):
     }
 
 
+@pytest.mark.slow
 async def test_kubectl_sees_history_and_undoes_a_rollout(tmp_path):
     async with serve(Options()) as server, running(server, tmp_path, controllers.run) as plane:
         config = server.kubeconfig(tmp_path / "kc")

@@ -105,6 +105,7 @@ def nested_text(levels: int, form: str) -> str:
     return "".join(f"{' ' * level}a:\n" for level in range(levels))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["json", "flow", "block"])
 def test_depth_has_an_end(form: str) -> None:
     # A scalar, also the empty one, is a level of YAML.

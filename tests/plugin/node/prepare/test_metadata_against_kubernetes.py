@@ -75,6 +75,7 @@ def files(machines, folder):
                 yield gpu, how, Path(mount.source).read_text(), mount.target
 
 
+@pytest.mark.slow
 def test_kubernetes_reads_the_metadata_of_every_fake_machine(kubernetes, machines, tmp_path):
     count = 0
     for gpu, how, text, target in files(machines, tmp_path):

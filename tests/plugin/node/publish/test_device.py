@@ -253,7 +253,7 @@ def test_every_device_of_every_tree_has_the_core_set(path: Path, tmp_path: Path)
         assert has_core(devices.of_gpu(known, [])), known.name
 
 
-@pytest.mark.parametrize("model", fake.MODELS)
+@pytest.mark.parametrize("model", samples.parameters([[model] for model in fake.MODELS]))
 @pytest.mark.parametrize("driver", ["", ",driver=vfio-pci"])
 def test_every_model_has_the_core_set(model: str, driver: str, tmp_path: Path):
     fake.write(tmp_path, fake.parse([f"{model}{driver}"]))

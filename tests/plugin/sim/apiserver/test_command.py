@@ -130,6 +130,7 @@ def test_without_tls_the_address_has_the_token(tmp_path):
         assert server.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_who_starts_again_with_its_file_is_trusted_again(tmp_path):
     """Checks that an earlier kubeconfig stays valid: the CA and the token are the same."""
     kubeconfig, words = tmp_path / "kc", ["--db", str(tmp_path / "db"), "--kubeconfig"]

@@ -112,6 +112,7 @@ async def test_a_pod_that_is_deleted_does_not_wait_for_a_driver_that_hangs(node,
     assert not node.records() and not node.kubelet.claims.infos
 
 
+@pytest.mark.slow
 async def test_a_new_kubelet_goes_on_where_the_old_one_ended(node, plugin):
     claim = await node.claim("c", 0)
     pod = await node.pod("p", "c")
