@@ -23,6 +23,7 @@ from .health import (
     Event,
 )
 from .kmsg import Line
+from .patterns import Pattern
 
 # What nobody sees on a node whose log cannot be read.
 UNSEEN = "Xid and SXid errors, resets that failed and hardware errors are not seen"
@@ -34,7 +35,7 @@ _QUOTED = 60  # the most characters of a line that a sentence quotes
 # NVIDIA's driver names the MIG instance if one is to blame: the GPU instance, and perhaps the
 # compute instance in it. The program follows if it is known. Its name may be any text of 15 bytes;
 # a name with a comma is skipped in part.
-_XID = re.compile(
+_XID = Pattern(
     rf"NVRM: Xid \((?:PCI:)?({_SLOT})(?:\.[0-7])?"
     r"(?: GPU-I:([0-9]{1,3})(?: GPU-CI:[0-9]{1,3})?)?\): ([0-9]{1,6})(?:$|,)"
     r"(?: pid=[^ ,]{1,16}, name=[^,]{1,64},)? ?",
@@ -43,7 +44,7 @@ _XID = re.compile(
 
 # From r570 on the driver says itself what a GPU needs. `None` means that nothing is needed any
 # more.
-_RECOVERY = re.compile(
+_RECOVERY = Pattern(
     r"GPU recovery action changed "
     r"from 0x[0-9a-f]{1,8} \([A-Za-z0-9 ]{1,40}\) to 0x[0-9a-f]{1,8} \(([A-Za-z0-9 ]{1,40})\)"
 )
@@ -56,110 +57,110 @@ _MILD_RECOVERIES = ("Drain P2P", "Recover IMEX Domain")
 # An error of NVLink 5 says how severe it is, after the name of the part that reports it. The
 # expression is longer than the name of a program may be (15 bytes), so no program can imitate it.
 _NVLINK_CODES = range(144, 151)
-_IS_FATAL = re.compile(r"[A-Za-z0-9_/]+ +Fatal +XC[0-9]+ i[0-9]+ Link")
+_IS_FATAL = Pattern(r"[A-Za-z0-9_/]+ +Fatal +XC[0-9]+ i[0-9]+ Link")
 
 # What an NVIDIA driver says about a GPU, after the GPU's address.
-_OF_NVIDIA_GPU = re.compile(rf"NVRM: GPU (?:at )?(?:PCI:)?({_SLOT}\.[0-7])(?: has|:) ")
-_NVIDIA_INIT_FAILED = re.compile(
+_OF_NVIDIA_GPU = Pattern(rf"NVRM: GPU (?:at )?(?:PCI:)?({_SLOT}\.[0-7])(?: has|:) ")
+_NVIDIA_INIT_FAILED = Pattern(
     r"RmInitAdapter failed!|rm_init_adapter failed|rm_init_private_state\(\) failed"
     r"|Failed to map regs registers|Failed to copy vbios to system memory|request_irq\(\) failed"
     r"|No interrupts of any type are available|nv_linux_init_open_q\(\) failed"
     r"|GPU does not have the necessary power cables connected"
 )
-_FALLEN_OFF = re.compile(r"(?:GPU has )?fallen off the bus|GPU is lost, skipping")
+_FALLEN_OFF = Pattern(r"(?:GPU has )?fallen off the bus|GPU is lost, skipping")
 _CODE_OF_FALLEN_OFF = 79
 
 # One record of /dev/kmsg with several lines. The kernel escapes the line ends in it.
 _BREAK = r"(?:\\x0aNVRM:)?"
-_FALLEN_OFF_AT_START = re.compile(
+_FALLEN_OFF_AT_START = Pattern(
     rf"NVRM: The NVIDIA GPU ({_SLOT}\.[0-7])(?:{_BREAK} \(PCI ID: [0-9a-f]{{4}}:[0-9a-f]{{4}}\))?"
     rf"(?:{_BREAK}(?: installed in this system)? has)?{_BREAK} fallen off the bus"
 )
-_BAD_REGION = re.compile(
+_BAD_REGION = Pattern(
     r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\\x0a"
     rf"NVRM: BAR[0-9] is [^(\\]{{1,60}}\(PCI:({_SLOT}\.[0-7])\)"
 )
 
 # The GPU was unplugged, or the kernel gave it up, while a program used it.
-_REMOVED_IN_USE = re.compile(
+_REMOVED_IN_USE = Pattern(
     rf"NVRM: (?:Attempting to remove|Failed removal of) device ({_SLOT}\.[0-7])(?:!| with non-zero usage)"
 )
-_START_FAILED = re.compile(rf"NVRM: Device start failed for ({_SLOT}\.[0-7]) ")
+_START_FAILED = Pattern(rf"NVRM: Device start failed for ({_SLOT}\.[0-7]) ")
 
 # The driver says this when its processor has not answered many times.
-_GSP_IS_SILENT = re.compile(
+_GSP_IS_SILENT = Pattern(
     rf"NVRM: Rate limiting GSP RPC error prints for GPU at PCI:({_SLOT}) \([^)]{{1,60}}\)\. +"
     r"The GPU likely needs to be reset"
 )
 _CODE_OF_GSP_TIMEOUT = 119
 
 # NVSwitches have drivers and addresses of their own. Severity 1 is the driver's number for fatal.
-_SXID = re.compile(
+_SXID = Pattern(
     rf"nvidia-nvswitch[0-9]{{1,3}}: SXid \(PCI:({_SLOT}\.[0-7])\): ([0-9]{{1,6}}), (Fatal,|Severity 1 )?"
 )
 
 # A line about a device begins with its driver and its address. The words follow.
-_OF_DEVICE = re.compile(
+_OF_DEVICE = Pattern(
     rf"([a-z0-9_-]{{1,32}}) ({_SLOT}\.[0-7]): +(?:amdgpu: ){{0,2}}(?:\{{[0-9]{{1,20}}\}} ?)?"
     r"(?:\[drm(?::[a-z0-9_.]{1,64}(?: \[[a-z0-9_]{1,32}\])?)?\] )?(?:\*ERROR\* )?"
 )
-_WEDGED = re.compile(r"device wedged, needs recovery$")
-_ENABLED = re.compile(r"enabling device \([0-9a-f]{4} -> [0-9a-f]{4}\)")
-_INITIALIZED = re.compile(
+_WEDGED = Pattern(r"device wedged, needs recovery$")
+_ENABLED = Pattern(r"enabling device \([0-9a-f]{4} -> [0-9a-f]{4}\)")
+_INITIALIZED = Pattern(
     rf"(?:[a-z0-9_-]+ {_SLOT}\.[0-7]: )?\[drm\] Initialized \S+ [0-9.]+ (?:\S+ )?"
     rf"for ({_SLOT}\.[0-7]) on"
 )
 
 # Its registers have no place in the node's memory, so no driver can use it.
-_CANNOT_ENABLE = re.compile(
+_CANNOT_ENABLE = Pattern(
     r"(?:BAR|ROM|VF BAR)[ 0-9]{0,4} ?\[[^]]{1,60}\]: not (?:claimed|assigned); can't enable device"
     r"|can't enable device: BAR [0-9]{1,2} \[[^]]{1,60}\] not (?:claimed|assigned)"
     r"|device not available \(can't reserve "
 )
 
 # A driver that cannot be bound to its GPU. ENODEV (19) means that the driver does not want it.
-_PROBE_FAILED = re.compile(r"probe with driver ([a-z0-9_-]{1,32}) failed with error -(?!19$)[0-9]")
-_PROBE_OF_FAILED = re.compile(
+_PROBE_FAILED = Pattern(r"probe with driver ([a-z0-9_-]{1,32}) failed with error -(?!19$)[0-9]")
+_PROBE_OF_FAILED = Pattern(
     rf"([a-z0-9_-]{{1,32}}): probe of ({_SLOT}\.[0-7]) failed with error -(?!19$)[0-9]"
 )
 
 # Older kernels name no driver here.
-_RESUME_FAILED = re.compile(
+_RESUME_FAILED = Pattern(
     rf"PM: Device ({_SLOT}\.[0-7]) failed to (?:resume|restore|thaw)(?: [a-z]{{1,16}}){{0,2}}: error -[0-9]"
 )
 
 # What the kernel says about any device on the PCI bus.
-_PCI_LOST = re.compile(
+_PCI_LOST = Pattern(
     r"Unable to change power state from \S{1,8} to \S{1,8}, device inaccessible"
     r"|can't change power state from \S{1,8} to \S{1,8} \(config space inaccessible\)"
     r"|[Rr]efused to change power state, currently in D3|[Uu]nknown header type 7f"
     r"|\[[0-9a-f]{4}:[0-9a-f]{4}\] type 7f class 0xffffff"
 )
-_PCI_RESET_FAILED = re.compile(
+_PCI_RESET_FAILED = Pattern(
     r"not ready [0-9]{1,9}ms after [A-Za-z ]{1,40}; giving up"
     r"|AMD_[A-Z0-9]{1,16}: failed to reset device|Failed to return from FLR"
     r"|PM: failed to (?:resume|restore|thaw)(?: [a-z]{1,16}){0,2}: error -[0-9]"
     r"|PM: [a-z_]{1,32}\(\): [a-z]{2,12}_[a-z]{2,8}_(?:resume|restore|thaw)(?:_[a-z]{1,8})?\+0x[0-9a-f]{1,6}"
     r"/0x[0-9a-f]{1,6}(?: \[[a-z0-9_]{1,32}\])? returns -[0-9]"
 )
-_PCI_ERROR = re.compile(r"(?:AER: )?PCIe Bus Error: severity=Uncorrect(?:ed|able) \((Non-)?Fatal\)")
+_PCI_ERROR = Pattern(r"(?:AER: )?PCIe Bus Error: severity=Uncorrect(?:ed|able) \((Non-)?Fatal\)")
 
 # A port names the device that reported the error to it.
-_PCI_ERROR_AT_PORT = re.compile(
+_PCI_ERROR_AT_PORT = Pattern(
     rf"pcieport ({_SLOT}\.[0-7]): AER: (?:Multiple )?Uncorrect(?:ed|able) \((Non-)?Fatal\) error "
     rf"(?:message )?received(?::| from) ({_SLOT}\.[0-7])$"
 )
 
 # A port that has cut off the device below it, after an error of any kind.
-_CUT_OFF_BY_PORT = re.compile(
+_CUT_OFF_BY_PORT = Pattern(
     rf"pcieport ({_SLOT}\.[0-7]): DPC: containment event, status:0x([0-9a-f]{{1,4}})(?:[,:] "
     rf"ERR_(?:NON)?FATAL received from ({_SLOT}\.[0-7])| source:0x([0-9a-f]{{4}}))$"
 )
 _TRIGGER = 0b110
 _TRIGGERS_OF_DEVICE = (0b010, 0b100)  # ERR_NONFATAL, ERR_FATAL
 
-_AMD_RESET = re.compile(r"GPU reset\([0-9]{1,9}\) succeeded!|PCIe error recovery succeeded")
-_AMD_RESET_FAILED = re.compile(
+_AMD_RESET = Pattern(r"GPU reset\([0-9]{1,9}\) succeeded!|PCIe error recovery succeeded")
+_AMD_RESET_FAILED = Pattern(
     r"GPU reset\([0-9]{1,9}\) failed"
     r"|GPU reset end with ret = -[0-9]"
     r"|GPU (?:smu |psp )?mode[0-9] reset failed"
@@ -176,7 +177,7 @@ _AMD_RESET_FAILED = re.compile(
     r"|Mode[0-9] reset failed!"
     r"|device lost from bus!|pci_channel_io_perm_failure: state"
 )
-_AMD_INIT_FAILED = re.compile(
+_AMD_INIT_FAILED = Pattern(
     r"Fatal error during GPU init"
     r"|amdgpu_(?:device_(?:ip_(?:late_)?|wb_)|discovery_|fence_driver_sw_|mem_scratch_|ras_late_)init failed"
     r"|(?:early|sw|hw)_init of IP block <[a-z0-9_]{1,32}> failed -[0-9]"
@@ -202,7 +203,7 @@ _AMD_INIT_FAILED = re.compile(
 )
 # While a reset begins, amdgpu tests the ring that stops all others (KIQ). The test fails whenever a
 # program has hung the GPU. So it says nothing; the lines after it say whether the reset failed.
-_AMD_HANG = re.compile(
+_AMD_HANG = Pattern(
     r"The cp might be in an unrecoverable state|MES might be in unrecoverable state"
     r"|HIQ MQD's queue_doorbell_id0 is not 0, Queue preemption time out|GPU recovery disabled"
     r"|ring (?!(?:mes_)?kiq_)[a-z0-9_.]{1,32} test failed \(-[0-9]|ib ring test failed \(-[0-9]"
@@ -210,7 +211,7 @@ _AMD_HANG = re.compile(
 )
 
 # The controller of power and clocks (SMU). Other messages of it are about single requests.
-_AMD_SMU_HANG = re.compile(
+_AMD_SMU_HANG = Pattern(
     r"SMU: I'm not done with your (?:previous )?command|SMU: response:0xFFFFFFFF"
     r"|Msg issuing pre-check failed(?:\(0x[0-9a-f]{1,8}\))? and SMU may be not in the right state"
     r"|message: +[A-Za-z0-9_]{1,40} \([0-9]{1,4}\)\s+param: 0x[0-9a-f]{8} is timeout \(no response\)"
@@ -224,7 +225,7 @@ _AMD_SMU_HANG = re.compile(
     r"|Failed to (?:Set[A-Za-z]{1,16}DramAddr|init smc tables|start smc engine|post smu init)"
     r"|SMC (?:engine )?is not (?:correctly up|ready)"
 )
-_AMD_UNCORRECTED = re.compile(
+_AMD_UNCORRECTED = Pattern(
     r"(?:socket: [0-9]{1,3},? )?(?:(?:die|aid): [0-9]{1,3},? )?"
     r"([1-9][0-9]{0,18}) (?:new )?uncorrectable hardware errors? detected"
     r"|uncorrectable hardware error ?\("
@@ -237,11 +238,11 @@ _AMD_UNCORRECTED = re.compile(
 _COUNT_OF_SLEEPING = 0xFFFF
 
 # The GPU or the whole node is shut down if the temperature stays critical (CTF).
-_AMD_HOT = re.compile(
+_AMD_HOT = Pattern(
     r"ERROR: (?:(GPU HW Critical Temperature Fault|System is going to shutdown due to GPU)"
     r"|GPU over temperature range)"
 )
-_AMD_BAD_PAGES = re.compile(
+_AMD_BAD_PAGES = Pattern(
     r"RAS records:[0-9]{1,9} exceeds? |Saved bad pages [0-9]{1,9} reaches threshold value"
 )
 
@@ -250,7 +251,7 @@ _OF_GT = re.compile(r"(?:Tile[0-9]: )?(?:[Gg][Tt][0-9]: )?")
 
 # Some lines of i915 begin with the name of a program (15 bytes at most) and its number in brackets.
 # So an expression is longer than that, or ends with the line.
-_INTEL_WEDGED = re.compile(
+_INTEL_WEDGED = Pattern(
     rf"CRITICAL: Xe has declared device {_SLOT}\.[0-7] as wedged"
     r"|Failed to (?:re-)?initialize GPU, declaring it wedged"
     r"|Failed to idle engines, declaring wedged"
@@ -262,17 +263,17 @@ _INTEL_WEDGED = re.compile(
 )
 
 # This one matches with the name of the GT, because it is short.
-_INTEL_GT_FAILED = re.compile(
+_INTEL_GT_FAILED = Pattern(
     r"(?:Tile[0-9]: )?GT[0-9]: (?:reset failed|(?:runtime )?resume failed"
     r"|runtime suspend failed \(-(?!EBUSY|EAGAIN))"
 )
 
-_INTEL_RESET_FAILED = re.compile(
+_INTEL_RESET_FAILED = Pattern(
     r"can't suspend \(xe_pci_runtime_suspend \[xe\] returned -[0-9]"
     r"|Failed to reset (?:chip|GuC)"
     r"|Driver-FLR-[a-z]{1,16} wait [a-z ]{1,24} failed|Failed to wait for Driver-FLR bit to clear"
 )
-_INTEL_INIT_FAILED = re.compile(
+_INTEL_INIT_FAILED = Pattern(
     r"PCODE initialization timedout|Failed to (?:early )?initialize uC"
     r"|intel_pcode_init failed|(?:GUC: )?load failed: status"
     r"|(?:GUC: )?(?:firmware (?:signature verification failed|exception\. EIP)|illegal init/ADS data)"
@@ -290,12 +291,12 @@ _INTEL_INIT_FAILED = re.compile(
     r"|(?:GuC PC Start failed|Failed to start GuC PC: )|Unsupported GuC v[0-9]"
     r"|GuC initialization failed|Device initialization failed \(-[0-9]"
 )
-_INTEL_SURVIVES = re.compile(
+_INTEL_SURVIVES = Pattern(
     r"(?:SIGID=[0-9]{1,6} )?(?:Runtime Survivability mode enabled|In Survivability mode)"
     r"|Firmware (?:flash|update) required, Please refer",
     re.I,
 )
-_INTEL_ERROR = re.compile(
+_INTEL_ERROR = Pattern(
     r"\[Hardware Error\]: (?:tile[0-9] reported )?(?:(FATAL)|NONFATAL)(?: error|: )"
     r"|\[Hardware Error\]: [A-Za-z0-9 :()/-]{1,60}uncorrect(?:able|ed)"
     r"|SIGID=[0-9]{1,6} (FATAL) \(-E[A-Z0-9]{1,16}\) ",
@@ -306,9 +307,7 @@ _INTEL_ERROR = re.compile(
 # A line about a packet. It begins with the prefix of a firewall's rule, which may be any text of a
 # container that administers the node's network. The expression is longer than the name of a program
 # may be, so no program can hide a line that names it.
-_OF_PACKET = re.compile(
-    r"IN=\S{0,15} OUT=\S{0,15} (?:.{0,400}?SRC=\S{1,50} (?:MAC)?DST=|ARP HTYPE=)"
-)
+_OF_PACKET = Pattern(r"IN=\S{0,15} OUT=\S{0,15} (?:.{0,400}?SRC=\S{1,50} (?:MAC)?DST=|ARP HTYPE=)")
 
 
 def event_of(line: Line) -> Event | None:
