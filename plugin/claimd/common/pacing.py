@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable
-from typing import TypeVar
 
-T = TypeVar("T")
-
-# Items that are handled without a turn for other tasks: see `in_portions`.
+# Items that are handled without a turn for other tasks: see `give_way`.
 PORTION = 32
 
 # The bounds of the random factor for the seconds that a server asks us to wait.
@@ -95,12 +91,10 @@ class TokenBucket:
         self._tokens -= 1.0
 
 
-async def in_portions(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yields the items. Other tasks run after each portion, so that many items delay nobody."""
-    for number, item in enumerate(items, 1):
-        yield item
-        if number % PORTION == 0:
-            await asyncio.sleep(0)
+async def give_way(number: int) -> None:
+    """Lets other tasks run if this number of items ends a portion, so that many delay nobody."""
+    if number % PORTION == 0:
+        await asyncio.sleep(0)
 
 
 async def wait(event: asyncio.Event, timeout: float | None) -> bool:

@@ -43,12 +43,13 @@ class DRAPlugin(v1_grpc.DRAPluginServicer):
         outcomes = await self._calls.answer("prepare", refs, _call_time(context))
 
         response: v1.NodePrepareResourcesResponse = self._messages.NodePrepareResourcesResponse()
-        async for uid, outcome in pacing.in_portions(outcomes.items()):
+        for number, (uid, outcome) in enumerate(outcomes.items(), 1):
             entry = response.claims[uid]
             if outcome.prepared is not None:
                 self._add_devices(entry, outcome.prepared)
             else:
                 entry.error = outcome.error
+            await pacing.give_way(number)
         return response
 
     async def NodeUnprepareResources(
@@ -60,8 +61,9 @@ class DRAPlugin(v1_grpc.DRAPluginServicer):
 
         response: v1.NodeUnprepareResourcesResponse
         response = self._messages.NodeUnprepareResourcesResponse()
-        async for uid, outcome in pacing.in_portions(outcomes.items()):
+        for number, (uid, outcome) in enumerate(outcomes.items(), 1):
             response.claims[uid].error = outcome.error
+            await pacing.give_way(number)
         return response
 
     def _begin(self, context: Context) -> None:
@@ -96,8 +98,9 @@ def add_to(server: grpc.aio.Server, calls_: calls.Calls) -> None:
 
 async def _read_refs(claims: Iterable[Any]) -> list[ClaimRef]:
     refs = []
-    async for claim in pacing.in_portions(claims):
+    for number, claim in enumerate(claims, 1):
         refs.append(ClaimRef(claim.namespace, claim.name, claim.uid))
+        await pacing.give_way(number)
     return refs
 
 

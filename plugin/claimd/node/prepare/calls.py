@@ -66,8 +66,9 @@ class Calls:
         last_call = loop.call_at(call_time.last_call(), call.stop_waiting, LATE)
         work = self._driver.prepare if verb == "prepare" else self._driver.unprepare
         try:
-            async for ref in pacing.in_portions({ref.uid: ref for ref in refs}.values()):
+            for number, ref in enumerate({ref.uid: ref for ref in refs}.values(), 1):
                 call.add(ref.uid, asyncio.create_task(work(ref, call_time), name=verb))
+                await pacing.give_way(number)
             call.end_of_tasks()
             reason = await call.waiting
         except asyncio.CancelledError:
@@ -83,10 +84,11 @@ class Calls:
 
         outcomes = call.outcomes(reason)
         if reason != STOPPING:
-            async for uid, outcome in pacing.in_portions(outcomes.items()):
+            for number, (uid, outcome) in enumerate(outcomes.items(), 1):
                 if outcome.error:
                     brief_uid = plain_text.brief(uid)
                     log.warning("claim uid %s was not %sd: %s", brief_uid, verb, outcome.error)
+                await pacing.give_way(number)
         return outcomes
 
     async def finish(self, timeout: float) -> None:

@@ -204,7 +204,8 @@ class ContainerFiles:
     async def is_disturbed(self) -> bool:
         """Returns True if others have changed or removed a file of ours, or the hook's program."""
         files = itertools.chain(self.specs.disturbances(), self.metadata.disturbances())
-        async for is_disturbed in pacing.in_portions(files):
+        for number, is_disturbed in enumerate(files, 1):
             if is_disturbed:
                 return True
+            await pacing.give_way(number)
         return self.library_hook.is_disturbed()

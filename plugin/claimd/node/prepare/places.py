@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
 from claimd.common import budgets
@@ -81,7 +81,7 @@ class Places:
 
     def __init__(self) -> None:
         # By namespace: the claims of the running calls.
-        self._claims: collections.Counter[str] = collections.Counter()
+        self._claims: dict[str, int] = {}
         self._total = 0
 
         self._taken = 0
@@ -93,25 +93,28 @@ class Places:
 
     # ------------------------------------------------------------------ calls
 
-    def begin(self, refs: Iterable[ClaimRef]) -> bool:
+    def begin(self, refs: Sequence[ClaimRef]) -> bool:
         """Counts the claims of a call that begins. Returns False if they are too many.
 
         Then nothing is counted, and the caller asks the kubelet to try again.
         """
-        added = collections.Counter(ref.namespace for ref in refs)
-        total = self._total + added.total()
-        for namespace, count in added.items():
-            if not budgets.CALLS.has_room(total, self._claims[namespace] + count):
-                return False
-        self._claims += added
+        claims = {ref.namespace: self._claims.get(ref.namespace, 0) for ref in refs}
+        for ref in refs:
+            claims[ref.namespace] += 1
+        total = self._total + len(refs)
+        if not all(budgets.CALLS.has_room(total, count) for count in claims.values()):
+            return False
+        self._claims |= claims
         self._total = total
         return True
 
-    def end(self, refs: Iterable[ClaimRef]) -> None:
+    def end(self, refs: Sequence[ClaimRef]) -> None:
         """Forgets the claims of a call that has begun."""
-        ended = collections.Counter(ref.namespace for ref in refs)
-        self._claims -= ended
-        self._total -= ended.total()
+        self._total -= len(refs)
+        for ref in refs:
+            self._claims[ref.namespace] -= 1
+            if not self._claims[ref.namespace]:
+                del self._claims[ref.namespace]
 
     # ------------------------------------------------------------------ places
 
@@ -120,7 +123,7 @@ class Places:
 
         The claim has a place during the block. `call` is any object that tells the calls apart.
         """
-        if self._claims[namespace] <= AT_ONCE:
+        if self._claims.get(namespace, 0) <= AT_ONCE:
             return self._no_place
         return _Place(self, namespace, call)
 
