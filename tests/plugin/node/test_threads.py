@@ -126,9 +126,9 @@ def test_a_log_that_fails_does_not_keep_the_process_alive():
 
 
 def test_a_mistake_of_ours_is_no_lack_of_threads(monkeypatch):
-    def start(_):
+    def start(*_):
         raise KeyError("a bug")
 
-    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(threads._thread, "start_new_thread", start)
     with pytest.raises(KeyError, match="a bug"):
         threads.check_enough()
