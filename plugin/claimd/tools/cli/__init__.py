@@ -7,6 +7,7 @@ only when that command runs. That keeps `claimd probe` cheap and `claimd run` sm
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import sys
 from collections.abc import Callable, Sequence
@@ -63,6 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
     module, function = _COMMANDS[arguments.command]
     try:
         command = importlib.import_module(f".{module}", __package__)
+        gc.enable()  # see claimd.__main__
         run: Callable[[argparse.Namespace], int] = getattr(command, function)
         return run(arguments)
     except ModuleNotFoundError as error:

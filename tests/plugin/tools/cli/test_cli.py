@@ -165,3 +165,16 @@ def test_another_missing_module_is_no_fault_of_the_image(monkeypatch):
     monkeypatch.setattr("claimd.tools.cli.fake.write", lacks)
     with pytest.raises(ModuleNotFoundError, match="msgspec"):
         cli.main(["fake", "write", "x", "nvidia:h100"])
+
+
+def test_garbage_is_collected_while_a_command_runs():
+    code = """
+import gc, sys
+from claimd import __main__
+from claimd.tools.cli import devices
+devices.run = lambda arguments: print(gc.isenabled()) or 0
+sys.argv = ["claimd", "devices"]
+__main__.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
