@@ -18,14 +18,14 @@ class Pattern:
         self._flags = flags
 
     def match(self, text: str) -> re.Match[str] | None:
-        return self._compiled.match(text)
+        return self._pattern.match(text)
 
     def search(self, text: str) -> re.Match[str] | None:
-        return self._compiled.search(text)
+        return self._pattern.search(text)
 
     def fullmatch(self, text: str) -> re.Match[str] | None:
-        return self._compiled.fullmatch(text)
+        return self._pattern.fullmatch(text)
 
     @functools.cached_property
-    def _compiled(self) -> re.Pattern[str]:
+    def _pattern(self) -> re.Pattern[str]:
         return re.compile(self._expression, self._flags)
