@@ -26,6 +26,7 @@ class Campaign:
     name: str
     seed: int
     path: Path
+    program: str
     outcomes: dict[str, str] = field(
         default_factory=dict
     )  # of each point that was tried: died, missed, … or why it failed
@@ -33,17 +34,21 @@ class Campaign:
     shown: float = 0.0
 
     @classmethod
-    def begin(cls, name: str, seed: int, path: Path) -> Campaign:
-        """A new one, or the one that was stopped."""
+    def begin(
+        cls, name: str, seed: int, path: Path, program: str = "python -m tests.faults"
+    ) -> Campaign:
+        """Returns a new one, or the one that was stopped. `program` runs the campaign of a name."""
         if path.exists():
             state = json.loads(path.read_text())
             if (state["name"], state["seed"]) == (name, seed):
-                return cls(name=name, seed=seed, path=path, outcomes=state["outcomes"])
+                return cls(
+                    name=name, seed=seed, path=path, program=program, outcomes=state["outcomes"]
+                )
             raise SystemExit(
                 f"{path} is of {state['name']} --seed {state['seed']}: name another file with --resume"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        return cls(name=name, seed=seed, path=path)
+        return cls(name=name, seed=seed, path=path, program=program)
 
     async def run(self, points: Sequence[str], attempt: Callable[[str], Awaitable[str]]) -> None:
         """`attempt` returns in a word what became of the point, or raises Broken."""
@@ -69,7 +74,7 @@ class Campaign:
             self.save()
 
     def command(self, point: str) -> str:
-        return f"python -m tests.faults {self.name} --seed {self.seed} --only '{point}'"
+        return f"{self.program} {self.name} --seed {self.seed} --only '{point}'"
 
     def save(self) -> None:
         self.saved = time.monotonic()

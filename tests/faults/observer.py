@@ -69,23 +69,27 @@ def records(folder: Path) -> Iterator[str]:
         if not name.endswith(".json"):
             raise Broken(f"left among the checkpoints: {name}")
         try:
-            text = (folder / name).read_bytes()
-            mode = stat.S_IMODE((folder / name).stat().st_mode)
-        except (
-            FileNotFoundError
-        ):  # unprepared in this moment; who has to be there is asked by others
+            yield record(folder / name)
+        except FileNotFoundError:
+            # Unprepared in this moment. Callers say which claims must be there.
             continue
-        if mode != 0o600:
-            raise Broken(
-                f"the checkpoint {name} has the mode {mode:o}: others may read or write it"
-            )
-        body, mark, tail = text.rpartition(b',\n "checksum": "sha256:')
-        if not mark or tail[:64].decode(errors="replace") != hashlib.sha256(body).hexdigest():
-            raise Broken(f"the checkpoint {name} is damaged, {len(text)} bytes: {text[:60]!r}…")
-        uid = json.loads(text)["claim"]["uid"]
-        if name != f"{uid}.json":
-            raise Broken(f"the checkpoint {name} is about {uid}")
-        yield uid
+
+
+def record(path: Path) -> str:
+    """Returns the uid of a checkpoint; Broken if it is not whole."""
+    text = path.read_bytes()
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode != 0o600:
+        raise Broken(
+            f"the checkpoint {path.name} has the mode {mode:o}: others may read or write it"
+        )
+    body, mark, tail = text.rpartition(b',\n "checksum": "sha256:')
+    if not mark or tail[:64].decode(errors="replace") != hashlib.sha256(body).hexdigest():
+        raise Broken(f"the checkpoint {path.name} is damaged, {len(text)} bytes: {text[:60]!r}…")
+    uid: str = json.loads(text)["claim"]["uid"]
+    if path.name != f"{uid}.json":
+        raise Broken(f"the checkpoint {path.name} is about {uid}")
+    return uid
 
 
 def uncleared(folder: Path) -> set[str]:

@@ -15,8 +15,9 @@ import dataclasses
 import hashlib
 import random
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from claimd.common import names
 from claimd.node import app, config
@@ -91,9 +92,9 @@ class Bench:
     def __init__(self, world: World, recordings: Iterable[Recording], seed: int) -> None:
         self.world, self.seed = world, seed
         self.recordings = {recording.name: recording for recording in recordings}
+        self._boot = NextBoot(world)
         self._seen: set[str] = set()
         self._number = 0
-        self._inventory = Inventory.from_unsorted(_renumbered(gpu) for gpu in world.gpus)
 
     async def attempt(self, point: str) -> str:
         name, step, variant = point.rsplit("/", 2)
@@ -106,50 +107,82 @@ class Bench:
         self._seen.add(key)
         folder = self.world.folder / f"p{self._number}"
         self._number += 1
+        disk.lay_out(left, folder)
+        has_two = int(variant) % 4 in (1, 2)
         try:
-            await self._boot(recording, left, states, folder, has_two=int(variant) % 4 in (1, 2))
+            await self._boot.check(folder, recording.claims, states, has_two=has_two)
         except Broken as broken:
             raise Broken(
                 f"{broken}\n  the kubelet knew: {states}\n  on the disk was:\n{_shown(left)}"
             ) from None
         finally:
             shutil.rmtree(folder)
-            self.world.forget()
         return SURVIVED
 
-    async def _boot(
+
+class NextBoot:
+    """Starts claimd on what a loss of power has left, and checks that the promises hold.
+
+    The world keeps nothing of a start. `as_process` starts real processes, and not claimd's objects
+    in this process.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._inventory = Inventory.from_unsorted(_renumbered(gpu) for gpu in world.gpus)
+
+    async def check(
         self,
-        recording: Recording,
-        left: disk.Tree,
-        states: dict[str, str],
         folder: Path,
+        claims: Mapping[str, int],
+        states: Mapping[str, str],
         *,
         has_two: bool,
+        as_process: bool = False,
     ) -> None:
-        disk.lay_out(left, folder)
+        """Raises Broken unless claimd keeps its promises on the folders `kubelet` and `cdi`.
+
+        `claims` has the GPU of each claim, and `states` has what the kubelet knew. With `has_two`, a
+        second instance starts after the first.
+        """
         world = self.world
         world.kubelet, world.cdi = folder / "kubelet", folder / "cdi"
         world.plugin = names.plugin_folder(world.kubelet, DRIVER)
         (world.kubelet / "plugins").mkdir(parents=True, exist_ok=True)
+        world.cdi.mkdir(exist_ok=True)
         (world.cdi / FOREIGN).write_text("{}")
         stage = Stage(world=world, claimd=None)  # type: ignore[arg-type]  # set at once
-        for name, index in recording.claims.items():
+        for name, index in claims.items():
             if states.get(name, IDLE) != IDLE:
                 stage.claim(name, index)
                 stage.states[name] = states[name]
-        async with contextlib.AsyncExitStack() as stack:
-            # They answer as processes do.
-            stage.claimd = await stack.enter_async_context(self._claimd(NEW))  # type: ignore[assignment]
-            if has_two:
-                stage.beside = await stack.enter_async_context(self._claimd(OLD))  # type: ignore[assignment]
-            await stage.observe()
-            stage.claimd.check(stage)  # type: ignore[attr-defined]
-            await stage.retry()
-            await stage.observe()
-            await stage.wind_down()
+        start = self._process if as_process else self._in_process
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                stage.claimd = await stack.enter_async_context(start(NEW))
+                if has_two:
+                    stage.beside = await stack.enter_async_context(start(OLD))
+                await stage.observe()
+                if isinstance(stage.claimd, InProcess):
+                    stage.claimd.check(stage)
+                await stage.retry()
+                await stage.observe()
+                await stage.wind_down()
+        finally:
+            self.world.forget()
 
     @contextlib.asynccontextmanager
-    async def _claimd(self, pod_uid: str) -> AsyncIterator[InProcess]:
+    async def _process(self, pod_uid: str) -> AsyncIterator[Any]:
+        claimd = await self.world.start(pod_uid)
+        try:
+            if not await claimd.register():
+                raise Broken(f"claimd does not start:\n{self.world.tail()}")
+            yield claimd
+        finally:
+            await claimd.kill()
+
+    @contextlib.asynccontextmanager
+    async def _in_process(self, pod_uid: str) -> AsyncIterator[Any]:
         world = self.world
         settings = config.Config(
             node_name=NODE,

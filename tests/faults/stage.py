@@ -215,13 +215,14 @@ class Stage:
                 for_machines = {
                     f"uid-{name}" for name, index in self.claims.items() if index == FOR_MACHINES
                 }
-                observer.observe(
+                recorded = observer.observe(
                     plugin,
                     cdi,
                     self.uids(PREPARED),
                     unfinished,
                     unbound=unfinished & for_machines,
                 )
+                self._check_owners(recorded)
                 self.world.check_drivers(
                     self.uids(PREPARED) & for_machines, unfinished & for_machines
                 )
@@ -233,6 +234,16 @@ class Stage:
                 if patience.over():
                     raise
             await asyncio.sleep(0.05)
+
+    def _check_owners(self, recorded: set[str]) -> None:
+        """Broken if a GPU is recorded for two claims, unless both have shares of it."""
+        owners: dict[int, list[str]] = {}
+        for name, index in self.claims.items():
+            if f"uid-{name}" in recorded:
+                owners.setdefault(index, []).append(name)
+        for index, names in owners.items():
+            if len(names) > 1 and not all(map(is_share, names)):
+                raise Broken(f"GPU {index} is recorded for {', '.join(names)}")
 
     # ------------------------------------------------------------------ after a death
 

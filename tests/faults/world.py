@@ -41,6 +41,7 @@ PATIENCE = 30.0
 PF_SIGNALED = 0x400  # of the kernel: a signal has killed it, though it may not be gone yet
 FOREIGN = "vendor.example-other.json"  # a CDI file of somebody else
 
+GPUS = ("amd:mi300x=2", "nvidia:h100=2", "nvidia:l4", "iommu=1")
 VFIO_GPU = "10de:27b8"  # which model is for virtual machines
 FOR_MACHINES = 4  # the index of the one that there is
 
@@ -389,7 +390,7 @@ async def world(kind: Callable[..., World] = World) -> AsyncIterator[World]:
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="f-", dir=memory) as folder:
         tree = Path(folder) / "fake"
-        fake.write(tree, fake.parse(["amd:mi300x=2", "nvidia:h100=2", "nvidia:l4", "iommu=1"]))
+        fake.write(tree, fake.parse(GPUS))
         async with apiserver.serve() as api:
             with playing_kernel.playing(tree) as kernel:
                 gpu = scan.scan(Roots.in_folder(tree)).gpus[FOR_MACHINES].address
