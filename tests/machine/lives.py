@@ -94,7 +94,7 @@ class GuestClaimd(Claimd):
 
     async def start(self, program: str, flags: list[str]) -> None:
         words = " ".join(flags)
-        await self._run(f'nohup python3 -c "{program}" run {words} >{_LOG} 2>&1 &')
+        await self._run(f'python3 -c "{program}" run {words} >{_LOG} 2>&1 &')
         kubelet = _DISK / "kubelet"
         far = (
             names.registration_socket(kubelet, DRIVER, ""),
