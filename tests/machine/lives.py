@@ -25,7 +25,7 @@ from tests.faults.world import GPUS, Broken, Claimd, World, world
 from tests.support import progress
 from tests.support.worlds import DRIVER, NODE
 
-from . import kernel
+from . import kernel, node
 from .cuts import Recording
 from .disk import Blocks, Event, Fact, ServedDisk
 from .guest import HOST, Guest
@@ -42,12 +42,10 @@ SHARES = {f"share-{letter}": 3 for letter in "abc"}
 FRESH = {f"fresh{number}": 2 for number in range(3)}  # for the sick disk
 
 TRIES = 20
-START = 180.0  # seconds
 AGAIN = 60.0  # seconds in which claimd must serve again when the disk is well
 
 _DISK = Path("/disk")
 _FOLDERS = ("kubelet/plugins_registry", "kubelet/plugins", "cdi")
-_LOG = "/tmp/log"
 
 # claimd, and claimd with one sync taken out.
 RUN = "import sys; from claimd.__main__ import main; sys.argv[0] = 'claimd'; main()"
@@ -92,27 +90,25 @@ class GuestClaimd(Claimd):
         super().__init__(world_, None, "")  # type: ignore[arg-type]
         self._guest = guest
 
-    async def start(self, program: str, flags: list[str]) -> None:
-        words = " ".join(flags)
-        await self._run(f'python3 -c "{program}" run {words} >{_LOG} 2>&1 &')
-        kubelet = _DISK / "kubelet"
+    async def start(self, kubeconfig: str, settings: dict[str, object], program: str) -> None:
+        await asyncio.to_thread(
+            node.launch, self._guest, kubeconfig, settings, program=("-c", program)
+        )
         far = (
-            names.registration_socket(kubelet, DRIVER, ""),
-            names.dra_socket(kubelet, DRIVER, ""),
+            names.registration_socket(_DISK / "kubelet", DRIVER, ""),
+            names.dra_socket(_DISK / "kubelet", DRIVER, ""),
         )
         for near, socket in zip((self._registration, self._socket), far, strict=True):
             near.parent.mkdir(parents=True, exist_ok=True)
             near.symlink_to(self._guest.forward(str(socket)))
-        deadline = time.monotonic() + START
+        deadline = time.monotonic() + node.START
         while not await self.register():
-            if time.monotonic() > deadline:
-                raise Broken(f"claimd does not start in the guest:\n{await self.log()}")
+            if await asyncio.to_thread(self._has_ended) or time.monotonic() > deadline:
+                log = (await asyncio.to_thread(self._guest.run, f"tail -n 20 {node.LOG}")).output
+                raise Broken(f"claimd does not start in the guest:\n{log}")
 
-    async def log(self) -> str:
-        return await self._run(f"tail -n 20 {_LOG}")
-
-    async def _run(self, command: str) -> str:
-        return (await asyncio.to_thread(self._guest.run, command)).output
+    def _has_ended(self) -> bool:
+        return self._guest.python("print(kept['claimd'].poll())").strip() != "None"
 
 
 class Life:
@@ -170,7 +166,9 @@ class Life:
         await self._python("open('/proc/sysrq-trigger', 'w').write('u')")
         await asyncio.to_thread(self._guest.wait_for, "a read-only disk", self._is_read_only)
         await self._check_refusal("fresh1", "Read-only")
-        await asyncio.to_thread(self._guest.run, f"mount -o remount,rw {_DISK}", check=True)
+        await asyncio.to_thread(
+            self._guest.run, f"mount -o remount,rw /dev/vda {_DISK}", check=True
+        )
         await self._check_recovery("fresh1")
 
     async def fail(self) -> None:
@@ -257,28 +255,27 @@ def _formatted(image: Path, file_system: str) -> Blocks:
 
 
 async def _start(guest: Guest, world_: World, file_system: str, program: str) -> GuestClaimd:
-    def prepare_machine() -> None:
-        guest.run(f"modprobe {file_system}", check=True)
-        guest.run(f"mkdir {_DISK}; mount -t {file_system} /dev/vda {_DISK}", check=True)
+    def set_up() -> None:
         folders = " ".join(str(_DISK / folder) for folder in _FOLDERS)
-        guest.run(f"mkdir -p {folders}; sync", check=True)
+        guest.run(
+            f"modprobe {file_system} && mkdir {_DISK} && mount -t {file_system} /dev/vda {_DISK}"
+            f" && mkdir -p {folders} && sync",
+            check=True,
+        )
         guest.python(
             "from pathlib import Path; from claimd_devices import fake\n"
             f"fake.write(Path('/tmp/fake'), fake.parse({GPUS!r}))"
         )
-        config = (world_.folder / "kubeconfig").read_text()
-        config = config.replace(world_.api.url, world_.api.direct_url.replace("127.0.0.1", HOST))
-        guest.python(f"open('/tmp/kubeconfig', 'w').write({config!r})")
 
-    await asyncio.to_thread(prepare_machine)
-    claimd = GuestClaimd(world_, guest)
-    flags = {
+    await asyncio.to_thread(set_up)
+    kubeconfig = (world_.folder / "kubeconfig").read_text()
+    kubeconfig = kubeconfig.replace(world_.api.url, world_.api.direct_url)
+    settings: dict[str, object] = {
         "node-name": NODE,
         "kubelet-dir": _DISK / "kubelet",
         "cdi-dir": _DISK / "cdi",
         "root": "/tmp/fake",
-        "kubeconfig": "/tmp/kubeconfig",
-        "log-format": "text",
     }
-    await claimd.start(program, [f"--{key}={value}" for key, value in flags.items()])
+    claimd = GuestClaimd(world_, guest)
+    await claimd.start(kubeconfig.replace("127.0.0.1", HOST), settings, program)
     return claimd

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,27 @@ def api_server(folder: Path) -> Iterator[Path]:
             process.wait()
 
 
+def launch(
+    machine: guest.Guest,
+    kubeconfig: str,
+    settings: Mapping[str, object],
+    *flags: str,
+    program: Sequence[str] = ("-m", "claimd"),
+) -> None:
+    """Starts `claimd run` in a guest. The agent keeps its process as `claimd`.
+
+    `kubeconfig` is the file's text. `program` is what Python runs.
+    """
+    machine.python(f"open('/tmp/kubeconfig', 'w').write({kubeconfig!r})")
+    given = {"kubeconfig": "/tmp/kubeconfig", "log-format": "text", **settings}
+    command = ["python3", *program, "run", *(f"--{key}={value}" for key, value in given.items())]
+    machine.python(
+        "import subprocess\n"
+        f"log = open({LOG!r}, 'ab')\n"
+        f"kept['claimd'] = subprocess.Popen({[*command, *flags]!r}, stdout=log, stderr=log)\n"
+    )
+
+
 class Node:
     """One node. `flags` are settings of `claimd run`."""
 
@@ -82,21 +103,9 @@ class Node:
         """Starts claimd and registers it."""
         folders = f"{KUBELET}/plugins_registry {KUBELET}/plugins {CDI}"
         self.guest.run(f"mkdir -p {folders}", check=True)
-        self.guest.python(f"open('/tmp/kubeconfig', 'w').write({self._kubeconfig!r})")
-        settings = {
-            "node-name": NAME,
-            "kubeconfig": "/tmp/kubeconfig",
-            "log-format": "text",
-            # Changes must be seen by the kernel's events, not by the clock.
-            "rescan": "3600",
-        }
-        flags = [f"--{name}={value}" for name, value in settings.items()] + list(self._flags)
-        command = ["python3", "-m", "claimd", "run", *flags]
-        self.guest.python(
-            "import subprocess\n"
-            f"log = open({LOG!r}, 'ab')\n"
-            f"kept['claimd'] = subprocess.Popen({command!r}, stdout=log, stderr=log)\n"
-        )
+        # Changes must be seen by the kernel's events, not by the clock.
+        settings = {"node-name": NAME, "rescan": "3600"}
+        launch(self.guest, self._kubeconfig, settings, *self._flags)
         self.register()
 
     def end(self, signal: str = "TERM") -> None:

@@ -15,6 +15,7 @@ PACKAGES = {
     "cpio": "cpio",
     "busybox-static": "busybox",
     "e2fsprogs": "mke2fs",
+    "xfsprogs": "mkfs.xfs",
 }
 
 
