@@ -80,14 +80,10 @@ def _clean_moments(events: Sequence[Event]) -> list[bool]:
 
 
 class Replay:
-    """The disk and the kubelet's knowledge, at a moment that can move forward.
+    """The disk and the kubelet's knowledge, at a moment that can move forward."""
 
-    `without_flushes` replays a disk that forgets what it was asked to flush.
-    """
-
-    def __init__(self, recording: Recording, *, without_flushes: bool = False) -> None:
+    def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._forgets = without_flushes
         self._begin()
 
     def _begin(self) -> None:
@@ -105,7 +101,7 @@ class Replay:
                 self._open.append(event)
             elif isinstance(event, Fact):
                 self.states[event.claim] = event.state
-            elif not self._forgets:
+            else:
                 self._flush()
         self._moment = moment
 

@@ -56,16 +56,9 @@ KINDS = {
 class Bench:
     """Where the cuts of one recording are tried. `promises` counts the answers that were checked."""
 
-    def __init__(
-        self,
-        world_: World,
-        recording: cuts.Recording,
-        seed: int,
-        *,
-        without_flushes: bool = False,
-    ) -> None:
+    def __init__(self, world_: World, recording: cuts.Recording, seed: int) -> None:
         self._world, self._recording, self._seed = world_, recording, seed
-        self._replay = cuts.Replay(recording, without_flushes=without_flushes)
+        self._replay = cuts.Replay(recording)
         self._boot = power.NextBoot(world_)
         self._number = 0
         self.promises = 0
@@ -171,13 +164,16 @@ async def _run(asked: argparse.Namespace) -> int:
     return failed
 
 
+async def record(linux: kernel.Kernel, kind: str, seconds: float, seed: int) -> cuts.Recording:
+    """Runs a guest, and returns the life of its disk."""
+    file_system, program = KINDS[kind]
+    return await lives.record(linux, file_system, seconds, seed, program=program)
+
+
 async def _recording(path: Path, asked: argparse.Namespace) -> cuts.Recording:
     """Returns the life of the seed, which is recorded once and kept in a file."""
     if not path.exists():
-        kind = KINDS[asked.kind]
-        recording = await lives.record(
-            kernel.fetch(), kind.file_system, asked.seconds, asked.seed, program=kind.program
-        )
+        recording = await record(kernel.fetch(), asked.kind, asked.seconds, asked.seed)
         recording.save(path)
     recording = cuts.Recording.load(path)
     print(recording.summary())

@@ -14,8 +14,8 @@ def recording(*events):
     )
 
 
-def left(recording_, moment, variant, seed=1, **options):
-    replay = Replay(recording_, **options)
+def left(recording_, moment, variant, seed=1):
+    replay = Replay(recording_)
     replay.go_to(moment)
     return replay.remains(variant, random.Random(seed)).read(0, 2 * BLOCK)
 
@@ -25,7 +25,6 @@ def test_what_is_flushed_is_kept_and_what_is_not_may_be():
     assert left(recording_, 3, "none") == NEW + OLD
     assert left(recording_, 3, "all") == NEW + NEW
     assert left(recording_, 1, "none") == OLD + OLD
-    assert left(recording_, 3, "none", without_flushes=True) == OLD + OLD
 
 
 def test_each_block_of_a_write_is_kept_by_itself():
