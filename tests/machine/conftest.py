@@ -81,7 +81,8 @@ def set_up(machine: guest.Guest) -> None:
 
 
 @pytest.fixture(scope="session")
-def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def kubeconfig(linux: kernel.Kernel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The API server of the tests with one kernel. Another one's slices are not in it."""
     with node.api_server(tmp_path_factory.mktemp("api")) as path:
         yield path
 

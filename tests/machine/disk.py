@@ -125,6 +125,7 @@ class ServedDisk:
         self.events: list[Event] = []
         self.error = 0
         self.failed = 0  # writes and flushes
+        self._connections: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def serving(self, socket: Path) -> AsyncIterator[None]:
@@ -132,13 +133,21 @@ class ServedDisk:
         try:
             yield
         finally:
+            # Each connection ends when its machine closes it.
             server.close()
+            await asyncio.gather(*self._connections)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             if await self._negotiate(reader, writer):
                 await self._serve(reader, writer)
-        writer.close()
+        with contextlib.suppress(ConnectionError):
+            writer.close()
+            await writer.wait_closed()
 
     async def _negotiate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Returns True when the client begins to use the disk."""

@@ -82,5 +82,6 @@ async def test_a_served_disk_logs_what_succeeds(tmp_path):
 
         assert await client.read(0, 2 * BLOCK) == bytes(BLOCK) + NEW
         writer.close()
+        await writer.wait_closed()
     assert disk.events == [Write(BLOCK, NEW), Flush()]
     assert disk.failed == 2
