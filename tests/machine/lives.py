@@ -53,10 +53,11 @@ RUN_UNSYNCED = (
     f"from claimd.common import durable; durable.sync_folder = lambda folder: None; {RUN}"
 )
 
-# Takes all the room that the disk has.
-_FILL = """
+FILLER = "filler"  # the file that takes all the room of a full disk
+
+_FILL = f"""
 import os
-descriptor = os.open("/disk/filler", os.O_WRONLY | os.O_CREAT)
+descriptor = os.open("{_DISK}/{FILLER}", os.O_WRONLY | os.O_CREAT)
 size, step = 0, 1 << 30
 while step >= 1024:
     try:
@@ -159,7 +160,7 @@ class Life:
         await self._python(_FILL)
         await self._check_refusal("fresh0", "No space")
         await self._check_held()
-        await asyncio.to_thread(self._guest.run, f"rm {_DISK}/filler", check=True)
+        await asyncio.to_thread(self._guest.run, f"rm {_DISK}/{FILLER}", check=True)
         await self._check_recovery("fresh0")
 
     async def be_read_only(self) -> None:
