@@ -165,7 +165,9 @@ def measure(
     """By driver, one entry a round."""
     by_driver: dict[str, list[turn.Taken]] = {driver.name: [] for driver in drivers}
     for number in range(1, asked.rounds + 1):
-        for driver in drivers:
+        # Each driver is the first of a round, which may be the worst place.
+        first = (number - 1) % len(drivers)
+        for driver in (*drivers[first:], *drivers[:first]):
             print(f"round {number} of {asked.rounds}: {driver.name}", file=sys.stderr, flush=True)
             is_ours = driver.name == ours.NAME
             # A peer that reports no status is waited for in vain once, and may need half a minute
