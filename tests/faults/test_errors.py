@@ -29,7 +29,8 @@ async def test_an_error_costs_what_it_touches_and_nothing_else():
     # Errors are ordered in all phases. In `stop` there are few calls, and some seeds miss them.
     phases = {phase for phase, _, _, _ in campaign.table}
     assert phases >= set(errors.PHASES) - {"stop"}
-    assert {tree for _, tree, _, _ in campaign.table} >= set(errors.TREES)
+    # One error of 300 is about a process or a thread, so a sample may have none.
+    assert {tree for _, tree, _, _ in campaign.table} >= set(errors.TREES) - {"process"}
 
 
 def test_an_error_can_be_ordered_again():
