@@ -76,7 +76,7 @@ def records(folder: Path) -> Iterator[str]:
 
 
 def record(path: Path) -> str:
-    """Returns the uid of a checkpoint; Broken if it is not whole."""
+    """Returns the uid in a checkpoint. Raises Broken if the checkpoint is damaged."""
     text = path.read_bytes()
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode != 0o600:

@@ -236,7 +236,7 @@ class Stage:
             await asyncio.sleep(0.05)
 
     def _check_owners(self, recorded: set[str]) -> None:
-        """Broken if a GPU is recorded for two claims, unless both have shares of it."""
+        """Raises Broken if a GPU is recorded for two claims that do not share it."""
         owners: dict[int, list[str]] = {}
         for name, index in self.claims.items():
             if f"uid-{name}" in recorded:

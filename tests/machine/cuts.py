@@ -2,7 +2,7 @@
 kubelet knew at that moment.
 
 A loss of power keeps all that was flushed. Of the writes since the last flush it keeps any subset,
-in blocks of 4 KiB. Nothing of claimd is known here.
+in blocks of 4 KiB. This module knows nothing about claimd.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ Event = Write | Flush | Fact
 
 
 class Blocks:
-    """The contents of a disk. A block of zeros takes no room, and no more does it in the file."""
+    """The contents of a disk. Blocks of zeros take no room, neither in memory nor in a file."""
 
     def __init__(self, size: int, blocks: dict[int, bytes] | None = None) -> None:
         self.size = size
@@ -102,7 +102,7 @@ def pieces(offset: int, data: bytes) -> list[tuple[int, bytes]]:
     ]
 
 
-# Of the protocol: doc/proto.md of the NBD project.
+# The protocol is described in doc/proto.md of the NBD project.
 _OPTION_MAGIC = b"IHAVEOPT"
 _OPTION_REPLY = 0x3E889045565A9
 _REPLY = 0x67446698

@@ -1,10 +1,9 @@
-"""Lives of claimd in a virtual machine whose disk is served by the test: each is recorded, so that
-the power can be cut at any moment of it.
+"""Records the life of a claimd in a virtual machine, whose disk the test serves. `power` cuts the
+power at any moment of it.
 
 The guest has the kubelet's folder and the CDI folder on the disk. The kubelet and the API server
-are here, so what the kubelet was answered takes its place among the writes of the disk. A life has
-a stream of calls, a full disk, a disk that is read-only, and one that fails. What must hold after a
-loss of power is not here.
+run on this machine. So the log of the disk also has each answer to the kubelet, in its order among
+the writes. A life has a stream of calls, a full disk, a read-only disk and a disk that fails.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ FORMATS = {
     "xfs": ("mkfs.xfs", "-q"),
 }
 
-# Of each GPU the claims that use it by turns. Those of the last one use it at the same time.
+# The claims, with the index of their GPU. CLAIMS use a GPU in turn, SHARES at the same time.
 CLAIMS = {f"{letter}{index}": index for index in range(3) for letter in "ab"}
 SHARES = {f"share-{letter}": 3 for letter in "abc"}
 FRESH = {f"fresh{number}": 2 for number in range(3)}  # for the sick disk
@@ -72,7 +71,7 @@ os.close(descriptor)
 
 @dataclass(kw_only=True)
 class LoggedStage(Stage):
-    """A stage whose kubelet tells the log of the disk what it knows."""
+    """A stage that adds each new state of a claim to the log of the disk."""
 
     events: list[Event] = field(default_factory=list)
 
@@ -82,7 +81,7 @@ class LoggedStage(Stage):
 
 
 class GuestClaimd(Claimd):
-    """A claimd that runs in a guest. Its sockets lead there."""
+    """A claimd in a guest. The sockets on this machine are links to forwarded ones."""
 
     code = None  # type: ignore[assignment]  # the guest's processes are not of this machine
     dead = False  # type: ignore[assignment]

@@ -34,7 +34,7 @@ SURVIVED = "survived"
 ANSWERED = (PREPARED, GONE)
 PROCESSES = 0.1  # the share of the cuts after which claimd starts as real processes
 
-# What the kernel here is told besides the place. Its disks have the same uuid, which xfs refuses.
+# The mount options. All disks have the same uuid, which xfs refuses without `nouuid`.
 _OPTIONS = {"ext4": "loop", "xfs": "loop,nouuid"}
 
 
@@ -54,7 +54,7 @@ KINDS = {
 
 
 class Bench:
-    """Where the cuts of one recording are tried. `promises` counts the answers that were checked."""
+    """Tries the cuts of one recording. `promises` counts the answers that were checked."""
 
     def __init__(self, world_: World, recording: cuts.Recording, seed: int) -> None:
         self._world, self._recording, self._seed = world_, recording, seed
@@ -78,7 +78,7 @@ class Bench:
         try:
             with mounted(image, folder, self._recording.file_system):
                 self._look(folder, states)
-                # A disk that was full is full after the boot. CDI files are there when there is room.
+                # A full disk stays full after the boot, and has no room for CDI files.
                 (folder / lives.FILLER).unlink(missing_ok=True)
                 if dice.random() < 0.5:
                     # Most nodes have the CDI files in memory, where a boot finds none.
@@ -97,7 +97,7 @@ class Bench:
         return SURVIVED
 
     def _look(self, folder: Path, states: dict[str, str]) -> None:
-        """Broken if a checkpoint is damaged, or lacks, before claimd can rebuild it."""
+        """Raises Broken if a checkpoint is damaged or missing before claimd can rebuild it."""
         claims = names.plugin_folder(folder / "kubelet", DRIVER) / "claims"
         there = {observer.record(path) for path in claims.glob("[!.]*.json")}
         for name, state in states.items():
@@ -140,7 +140,7 @@ def main() -> int:
 
 
 async def _run(asked: argparse.Namespace) -> int:
-    # claimd is in this process, and says much.
+    # claimd runs in this process, and its log is long.
     logging.getLogger("claimd").addHandler(logging.NullHandler())
     began = time.monotonic()
     states = Path(tempfile.gettempdir()) / "claimd-machine"

@@ -36,7 +36,7 @@ def check_enough() -> None:
 
     Raises Fatal if the process may not have so many.
     """
-    # Threads of the module threading take ten times as long to start.
+    # Threads of the module threading take more than twice as long to start.
     gate = _thread.allocate_lock()
     ended = threading.Semaphore(0)
 
