@@ -111,35 +111,46 @@ def test_forged_lines_are_not_believed_and_the_kernel_s_own_are(
     assert "failed with error" not in found
 
 
+FLOOD = """
+import os, threading
+from claimd_devices import gpu, kmsg
+
+def flood(records):
+    for _ in range(records):
+        kept["written"] += os.write(descriptor, b"x" * 900 + bytes([10]))
+
+def work():
+    log = kmsg.Log(gpu.Roots())
+    log.read_new_lines()
+    # The log has room for 128 KiB, so the next read finds that its place was overwritten.
+    flood(300)
+    while kept["floods"]:
+        kept["lines"] += [line.text for line in log.read_new_lines()]
+        flood(64)
+    os.close(descriptor)
+
+descriptor = os.open("/dev/kmsg", os.O_WRONLY)
+kept["floods"], kept["lines"], kept["written"] = True, [], 0
+kept["thread"] = threading.Thread(target=work)
+kept["thread"].start()
+"""
+
+
 def test_a_line_is_found_in_a_flood(machine: guest.Guest, fail: Callable[[], None]) -> None:
-    """The flood overwrites the whole log while claimd's reader reads it."""
+    """The reader loses its place once, and reads on while the flood fills half a log per read.
+
+    A flood that fills the whole log between two reads can overwrite any line before it is read.
+    """
     machine.run("echo on > /proc/sys/kernel/printk_devkmsg", check=True)
-    machine.python(
-        "import os, threading, time\n"
-        "from claimd_devices import gpu, kmsg\n"
-        "def flood():\n"
-        "    descriptor = os.open('/dev/kmsg', os.O_WRONLY)\n"
-        "    while kept['floods']:\n"
-        "        kept['written'] += os.write(descriptor, b'x' * 900 + bytes([10]))\n"
-        "    os.close(descriptor)\n"
-        "def read():\n"
-        "    log = kmsg.Log(gpu.Roots())\n"
-        "    while kept['floods']:\n"
-        "        kept['lines'] += [line.text for line in log.read_new_lines()]\n"
-        "        time.sleep(0.05)\n"
-        "kept['floods'], kept['lines'], kept['written'] = True, [], 0\n"
-        "kept['threads'] = [threading.Thread(target=work) for work in (flood, read)]\n"
-        "for thread in kept['threads']: thread.start()\n"
-    )
+    machine.python(FLOOD)
     try:
+        written = "print(kept['written'] if kept['written'] > 1_000_000 else '')"
+        machine.wait_for("many lines", lambda: machine.python(written).strip())
         fail()
         found = "print(*kept['lines'], sep='\\n')"
         line = re.compile(rf"{BEHIND}\b.* failed with error -5$", re.MULTILINE)
         machine.wait_for("the line", lambda: line.search(machine.python(found)))
-        # The log has room for 128 KiB.
-        written = "print(kept['written'] if kept['written'] > 1_000_000 else '')"
-        machine.wait_for("many lines", lambda: machine.python(written).strip())
     finally:
-        machine.python("kept['floods'] = False\nfor thread in kept['threads']: thread.join()")
+        machine.python("kept['floods'] = False; kept['thread'].join()")
         machine.run("echo ratelimit > /proc/sys/kernel/printk_devkmsg", check=True)
     assert "xxx" not in machine.python(found)
