@@ -1,6 +1,6 @@
-"""A real one-node Kubernetes on this machine: etcd, kube-apiserver, controllers, scheduler,
-containerd and kubelet.
+"""The rig: a real one-node Kubernetes on this machine, with etcd, kube-apiserver, controllers,
+scheduler, container runtime and kubelet.
 
-For the cluster suite and for trying things out by hand; the standard library alone, so that any
-Python runs it. It knows nothing of claimd: no test, no manifest and no driver may appear here.
+The rig serves the cluster suite and experiments by hand. It needs the standard library only, so any
+Python runs it. It knows nothing about claimd: tests, manifests and drivers do not belong here.
 """

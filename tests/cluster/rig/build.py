@@ -1,5 +1,6 @@
-"""Builds etcd, the container runtimes and Kubernetes from their Go modules into the cache. What is there is not
-built again.
+"""Builds etcd, the container runtimes and Kubernetes from their Go modules into the cache.
+
+A binary that is in the cache already is not built again.
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ CONTROL_PLANE = (*API_SERVER, "kube-controller-manager", "kube-scheduler")
 NODE_TOOLS = ("kubelet",)
 CONTAINERD_TOOLS = ("containerd", "containerd-shim-runc-v2", "ctr")
 CRIO_TOOLS = ("crio", "pinns")
-# no libgpgme, no OSTree, no btrfs; without `seccomp`, `apparmor` and `selinux` no library of these
+# These build tags let CRI-O do without the libraries of GPGME, OSTree and btrfs. The tags `seccomp`,
+# `apparmor` and `selinux` are left out, because each of them needs a library too.
 CRIO_TAGS = "containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs btrfs_noversion"
 
 
 def everything(choices: Choices) -> None:
+    """Builds all binaries that a cluster with these choices runs."""
     etcd()
     kubernetes(choices.kube, API_SERVER if choices.api_server_only else CONTROL_PLANE)
     if choices.control_plane_only:
@@ -59,26 +62,29 @@ def everything(choices: Choices) -> None:
 
 
 def etcd() -> None:
-    _module("etcd", ETCD, {"etcd": "go.etcd.io/etcd/server/v3"}, etcd_binary().parent)
+    """Builds etcd."""
+    _build_module("etcd", ETCD, {"etcd": "go.etcd.io/etcd/server/v3"}, etcd_binary().parent)
 
 
 def containerd(runtime: str) -> None:
+    """Builds containerd, its shim and its client in the version that RUNTIMES names."""
     version, folder = RUNTIMES[runtime].version, runtime_folder(runtime)
     major = "v2/" if version.startswith("2.") else ""
     commands = f"github.com/containerd/containerd/{major}cmd/"
     tags = "no_btrfs no_devmapper no_zfs no_aufs"
-    _module("containerd", version, {t: commands + t for t in CONTAINERD_TOOLS}, folder, tags)
+    _build_module("containerd", version, {t: commands + t for t in CONTAINERD_TOOLS}, folder, tags)
 
 
 def crio() -> None:
-    """CRI-O is built in its own module, with the versions that it names itself. Its own C code, and
-    pinns, need a compiler; tags keep out what would need libraries.
+    """Builds CRI-O and its tool pinns in CRI-O's own module, with the versions that its go.mod names.
+
+    Both contain C code, so a C compiler is needed. No C library but libc is needed: see CRIO_TAGS.
     """
     folder = runtime_folder("crio")
     if all((folder / tool).exists() for tool in CRIO_TOOLS):
         return
 
-    source = _downloaded(f"github.com/cri-o/cri-o@v{RUNTIMES['crio'].version}")
+    source = _download(f"github.com/cri-o/cri-o@v{RUNTIMES['crio'].version}")
     _compile(source, "./cmd/crio", folder / "crio", "-tags", CRIO_TAGS, "-ldflags", "-s -w", cgo=1)
 
     files = sorted((source / "pinns" / "src").glob("*.c"))
@@ -86,23 +92,24 @@ def crio() -> None:
 
 
 def crun() -> None:
-    """crun of a later Debian, with the libraries that it needs from there beside it."""
+    """Takes crun from a later Debian and puts the libraries that it needs next to it."""
     target = oci_binary("crun")
     if target.exists():
         return
 
     print(f"taking crun from Debian {CRUN_DEBIAN} …", flush=True)
-    with tempfile.TemporaryDirectory(dir=_made(CACHE)) as folder:
+    with tempfile.TemporaryDirectory(dir=_make_folder(CACHE)) as folder:
         root = Path(folder) / "root"
         options = ("--quiet", "--variant=extract", "--include=crun", "--format=directory")
         run("mmdebstrap", *options, CRUN_DEBIAN, root)
 
-        libraries = _made(target.parent / "lib")
+        libraries = _make_folder(target.parent / "lib")
         for pattern in ("usr/lib/*/ld-linux-*.so.*", "usr/lib/*/lib*.so.*"):
             for file in root.glob(pattern):
                 shutil.copy(file, libraries)
 
-        # it runs copies of itself, so that a script that names its loader would not do
+        # crun runs copies of itself. So the loader is written into the binary: a wrapper script
+        # that calls the loader would not apply to the copies.
         (loader,) = libraries.glob("ld-linux-*")
         unfinished = target.with_name(".crun")
         shutil.copy(root / "usr/bin/crun", unfinished)
@@ -112,14 +119,17 @@ def crun() -> None:
     told = run(unfinished, "--version", capture_output=True, text=True).stdout
     if f"crun version {CRUN}\n" not in told:
         raise RigError(
-            f"expected crun {CRUN} of Debian {CRUN_DEBIAN}, found: {told.splitlines()[0]}"
+            f"expected crun {CRUN} from Debian {CRUN_DEBIAN}, but it says {told.splitlines()[0]!r};"
+            " change CRUN in tests/cluster/rig/places.py"
         )
     unfinished.rename(target)
 
 
 def oci_script(oci: str) -> Path:
-    """What a container runtime is told to start: one of OCI_RUNTIMES, as it works on a machine that
-    is itself a container. Written anew with each cluster.
+    """Writes and returns a script that starts one of OCI_RUNTIMES through oci.py.
+
+    Container runtimes are configured with this script, because an OCI runtime alone may not work on
+    a machine that is itself a container.
     """
     script = STATE / f"oci-{oci}"
     start = f"exec {sys.executable} -I -S {Path(__file__).with_name('oci.py')} {oci_binary(oci)}"
@@ -129,20 +139,24 @@ def oci_script(oci: str) -> Path:
 
 
 def intel_gpu_plugin() -> Path:
-    """Intel's device plugin for GPUs, which does without hardware; no part of a cluster."""
+    """Builds Intel's device plugin for GPUs and returns its path.
+
+    The plugin is not part of a cluster. It runs without hardware.
+    """
     folder = CACHE / "bin" / f"intel-device-plugins-{INTEL_PLUGINS}"
     package = "github.com/intel/intel-device-plugins-for-kubernetes/cmd/gpu_plugin"
-    _module("intel-device-plugins", INTEL_PLUGINS, {"gpu_plugin": package}, folder)
+    _build_module("intel-device-plugins", INTEL_PLUGINS, {"gpu_plugin": package}, folder)
     return folder / "gpu_plugin"
 
 
 def helm() -> Path:
-    """Helm, for the chart; no part of a cluster."""
-    _module("helm", HELM, {"helm": "helm.sh/helm/v4/cmd/helm"}, helm_binary().parent)
+    """Builds Helm and returns its path. Helm is not part of a cluster."""
+    _build_module("helm", HELM, {"helm": "helm.sh/helm/v4/cmd/helm"}, helm_binary().parent)
     return helm_binary()
 
 
 def kubernetes(version: str, tools: Iterable[str]) -> None:
+    """Builds the tools of this version of Kubernetes that are not in the cache."""
     folder = kube_binary("", version)
     absent = [tool for tool in tools if not (folder / tool).exists()]
     if not absent:
@@ -169,13 +183,16 @@ def kubernetes(version: str, tools: Iterable[str]) -> None:
 
 
 def _kubernetes_module(version: str) -> Path:
-    """A module that requires k8s.io/kubernetes with its staging modules at the versions that belong
-    to it: by itself it names them as v0.0.0 and replaces them by folders that only its repository
-    has.
+    """Makes a Go module that requires k8s.io/kubernetes and its staging modules, and returns its
+    folder.
+
+    The go.mod of k8s.io/kubernetes requires the staging modules as v0.0.0 and replaces them by
+    folders that only its repository has. The module made here replaces them by the published
+    versions that belong to this version of Kubernetes.
     """
     work = CACHE / "src" / f"kube-{version}"
     work.mkdir(parents=True, exist_ok=True)
-    source = _downloaded(f"k8s.io/kubernetes@v{version}")
+    source = _download(f"k8s.io/kubernetes@v{version}")
     lines = (source / "go.mod").read_text().splitlines()
     staging = [line.split()[0] for line in lines if line.strip().endswith(" v0.0.0")]
     text = ["module rig", next(line for line in lines if line.startswith("go "))]
@@ -187,14 +204,16 @@ def _kubernetes_module(version: str) -> Path:
     return work
 
 
-def _downloaded(module: str) -> Path:
-    """The folder in which Go keeps the sources of `path@version`."""
+def _download(module: str) -> Path:
+    """Downloads the sources of `path@version` and returns the folder in which Go keeps them."""
     told = _go("mod", "download", "-json", module, cwd=CACHE, capture_output=True, text=True)
     return Path(json.loads(told.stdout)["Dir"])
 
 
-def _module(name: str, version: str, wanted: dict[str, str], folder: Path, tags: str = "") -> None:
-    """Builds commands (tool → Go package) of one module."""
+def _build_module(
+    name: str, version: str, wanted: dict[str, str], folder: Path, tags: str = ""
+) -> None:
+    """Builds those commands of one module that are not in the folder (`wanted`: tool → package)."""
     absent = {tool: package for tool, package in wanted.items() if not (folder / tool).exists()}
     if not absent:
         return
@@ -210,7 +229,7 @@ def _module(name: str, version: str, wanted: dict[str, str], folder: Path, tags:
 def _tidy(work: Path, imports: Iterable[str]) -> None:
     lines = "\n".join(f'\t_ "{package}"' for package in imports)
     (work / "tools.go").write_text(f"//go:build tools\n\npackage rig\n\nimport (\n{lines}\n)\n")
-    # -e: commands are no importable packages, which tidy says loudly and does its work all the same
+    # `go mod tidy` complains that commands cannot be imported. With -e it goes on all the same.
     _go("mod", "tidy", "-e", cwd=work, stderr=subprocess.DEVNULL)
 
 
@@ -226,7 +245,7 @@ def _compile(work: Path, package: str, target: Path, *flags: str, cgo: int = 0) 
     )
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -1,6 +1,4 @@
-"""containerd, of the second major version and of the first: its configuration, its images and its
-end.
-"""
+"""containerd 1.7 and 2: starts the daemon, imports images and kills pods."""
 
 from __future__ import annotations
 
@@ -39,23 +37,26 @@ OCI = """  [plugins."{plugin}".containerd]
 
 
 def start(choices: Choices) -> None:
-    """Starts it and waits until it answers."""
+    """Starts containerd and waits until it answers."""
     build.containerd(choices.runtime)
 
     (STATE / "containerd.toml").write_text(_configuration(choices))
 
+    # containerd looks for its shim on PATH.
     binaries = runtime_folder(choices.runtime)
-    path = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"}  # it looks for its shim there
+    path = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"}
     daemons.start(DAEMON, binaries / "containerd", "--config", STATE / "containerd.toml", env=path)
     daemons.wait_for(DAEMON, lambda: _ctr(choices, "version", capture_output=True), needs=DAEMON)
 
 
 def load(choices: Choices, archive: Path, *, unpack: bool = True) -> None:
+    """Imports an OCI archive. containerd unpacks its layers only if `unpack` is true."""
     options = () if unpack else ("--no-unpack",)
     _ctr(choices, "images", "import", *options, archive, capture_output=True)
 
 
 def kill_pods(choices: Choices) -> None:
+    """Kills all containers and sandboxes. Does nothing if containerd does not run."""
     if not SOCKET.exists() or not daemons.pid_of(DAEMON):
         return
 
@@ -68,17 +69,17 @@ def kill_pods(choices: Choices) -> None:
         _ctr(choices, "tasks", "rm", "-f", name, **quiet)
         _ctr(choices, "containers", "rm", name, **quiet)
 
-    # a sandbox's shim outlives its tasks
+    # The shim of a sandbox still runs after its tasks have ended.
     for shim in processes.of("containerd-shim-runc-v2", SOCKET):
         processes.send(shim, signal.SIGKILL)
 
 
 def forget() -> None:
-    """What lies on a tmpfs elsewhere, and is gone after a reboot: containerd itself sees to it."""
+    """Does nothing. containerd cleans up its stale state itself when it starts after a reboot."""
 
 
 def _ctr(choices: Choices, *words: object, **options: Any) -> subprocess.CompletedProcess[Any]:
-    """containerd's own client, in the kubelet's namespace."""
+    """Runs containerd's client `ctr` in the kubelet's namespace of containerd."""
     client = runtime_folder(choices.runtime) / "ctr"
     return run(client, "--address", SOCKET, "-n", "k8s.io", *words, **options)
 

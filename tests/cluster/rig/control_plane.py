@@ -1,4 +1,7 @@
-"""etcd, kube-apiserver, controller manager and scheduler. No node is known here."""
+"""The control plane: starts and stops etcd, kube-apiserver, controller manager and scheduler.
+
+This module knows nothing about the node's daemons.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,14 @@ from .places import (
 )
 
 ETCD_URL = "http://127.0.0.1:12379"
-DAEMONS = ("etcd", "apiserver", "controller-manager", "scheduler")  # in the order of their start
+# In the order in which they are started.
+DAEMONS = ("etcd", "apiserver", "controller-manager", "scheduler")
 
 
 def up(choices: Choices) -> None:
+    """Starts the daemons that were chosen, with new certificates, and waits until they work."""
     if daemons.pid_of("apiserver"):
-        raise RigError("already up: say `down` first")
+        raise RigError("a cluster runs already; stop it with `down` first")
     choices.save()
     certificates.make()
     _start_etcd(choices)
@@ -42,12 +47,13 @@ def up(choices: Choices) -> None:
 
 
 def down() -> None:
+    """Stops the daemons of the control plane that run."""
     for name in reversed(DAEMONS):
         daemons.stop(name)
 
 
 def start_apiserver(choices: Choices) -> None:
-    """Starts it and waits until it is ready."""
+    """Starts the API server and waits until it is ready."""
     build.kubernetes(choices.kube, ["kube-apiserver"])
     daemons.start(
         "apiserver",
@@ -61,8 +67,7 @@ def start_apiserver(choices: Choices) -> None:
         f"--service-account-key-file={PKI}/sa.key",
         f"--service-account-signing-key-file={PKI}/sa.key",
         "--service-account-issuer=https://kubernetes.default.svc",
-        # the node authorizer wants resource.k8s.io/v1: without a node an API server may do without
-        # both
+        # The node authorizer needs resource.k8s.io/v1. A control plane without a node needs neither.
         f"--authorization-mode={'RBAC' if choices.control_plane_only else 'Node,RBAC'}",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
@@ -72,25 +77,24 @@ def start_apiserver(choices: Choices) -> None:
         f"--kubelet-client-certificate={PKI}/admin.crt",
         f"--kubelet-client-key={PKI}/admin.key",
         "--kubelet-preferred-address-types=Hostname",
-        *_gates(choices),
+        *_feature_gate_flags(choices),
     )
     daemons.wait_for("kube-apiserver", lambda: api_get("/readyz") == b"ok", needs="apiserver")
 
 
 def restart_apiserver(choices: Choices) -> None:
-    """As an upgrade does it: the old one ends, another version or another set of APIs takes its
-    place.
-    """
-    build.kubernetes(
-        choices.kube, ["kube-apiserver"]
-    )  # first, so that it is away for a moment only
+    """Replaces the API server by one of another version or with other APIs, as an upgrade does."""
+    # The build comes first, so that there is no API server for a moment only.
+    build.kubernetes(choices.kube, ["kube-apiserver"])
     choices.save()
-    daemons.stop("apiserver", seconds=2)  # it would wait a minute for its watches to end
+
+    # An API server that is asked to stop waits a minute for its watches, so it is killed after 2 s.
+    daemons.stop("apiserver", seconds=2)
     start_apiserver(choices)
 
 
 def api_get(path: str) -> bytes:
-    """Asks the API server as the administrator."""
+    """Sends a GET to the API server as the administrator and returns the body of the answer."""
     context = ssl.create_default_context(cafile=str(PKI / "ca.crt"))
     context.load_cert_chain(PKI / "admin.crt", PKI / "admin.key")
     with urllib.request.urlopen(API + path, context=context, timeout=5) as answer:
@@ -127,7 +131,7 @@ def _start_controllers(choices: Choices) -> None:
 
 
 def start_controller_manager(choices: Choices, *flags: str) -> None:
-    """Starts it with these flags besides its own."""
+    """Starts the controller manager with these flags in addition to the usual ones."""
     _start_controller(
         "controller-manager",
         choices,
@@ -138,7 +142,10 @@ def start_controller_manager(choices: Choices, *flags: str) -> None:
 
 
 def start_scheduler(choices: Choices, *flags: str) -> None:
-    """Starts it with these flags besides its own; it needs no controller manager."""
+    """Starts the scheduler with these flags in addition to the usual ones.
+
+    The scheduler does not need a controller manager.
+    """
     _start_controller("scheduler", choices, *flags)
 
 
@@ -154,9 +161,9 @@ def _start_controller(name: str, choices: Choices, *flags: str) -> None:
         "--bind-address=127.0.0.1",
         "--leader-elect=false",
         *flags,
-        *_gates(choices),
+        *_feature_gate_flags(choices),
     )
 
 
-def _gates(choices: Choices) -> list[str]:
+def _feature_gate_flags(choices: Choices) -> list[str]:
     return [f"--feature-gates={choices.feature_gates}"] if choices.feature_gates else []

@@ -1,5 +1,6 @@
-"""Starts daemons that outlive this program, finds them again, and stops exactly these. Which ones
-there are is said elsewhere.
+"""Starts daemons that keep running after this program ends, finds them again and stops them.
+
+The modules `control_plane` and `node` name the daemons.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from .places import LOGS, STATE, RigError
 
 
 def start(name: str, *command: object, env: Mapping[str, str] | None = None) -> None:
+    """Starts a daemon under a name. Its output goes to a file in LOGS."""
     if pid_of(name):
-        raise RigError(f"{name} runs already (pid {pid_of(name)}): stop it first")
+        raise RigError(f"{name} runs already (pid {pid_of(name)}); stop it first")
     LOGS.mkdir(parents=True, exist_ok=True)
     with open(LOGS / f"{name}.log", "ab") as log:
         child = subprocess.Popen(
@@ -27,61 +29,69 @@ def start(name: str, *command: object, env: Mapping[str, str] | None = None) -> 
             start_new_session=True,
             env=env,
         )
-    _pid_file(name).write_text(f"{child.pid} {_started(child.pid)}")
+    _pid_file(name).write_text(f"{child.pid} {_start_time(child.pid)}")
 
 
 def pid_of(name: str) -> int | None:
-    """The daemon's process id, or None if it is gone: the time of its start tells it from another
-    with its number.
+    """Returns the daemon's process id, or None if the daemon has ended.
+
+    The start time is compared too, since the kernel may have given the id to another process.
     """
     try:
         pid, started = _pid_file(name).read_text().split()
     except (FileNotFoundError, ValueError):
         return None
-    return int(pid) if _started(int(pid)) == started else None
+    return int(pid) if _start_time(int(pid)) == started else None
 
 
 def stop(name: str, first: signal.Signals = signal.SIGTERM, seconds: float = 20) -> None:
+    """Sends the signal `first` to the daemon, and SIGKILL if it still runs after these seconds."""
     pid = pid_of(name)
     if pid:
         os.kill(pid, first)
-        if not _ends(name, seconds):
+        if not _wait_for_end(name, seconds):
             os.kill(pid, signal.SIGKILL)
-            _ends(name, seconds)
+            _wait_for_end(name, seconds)
     _pid_file(name).unlink(missing_ok=True)
 
 
 def wait_for(
     what: str, probe: Callable[[], object], *, needs: str = "", seconds: float = 120
 ) -> None:
-    """Waits until the probe says yes. An exception counts as no; the death of what it needs ends
-    the wait.
+    """Waits until `probe` returns something true. An exception of the probe counts as false.
+
+    Raises RigError after these seconds, or as soon as the daemon `needs` has ended.
     """
     end = time.monotonic() + seconds
-    reason = "it said no"
+    reason = "the check failed without an error"
     while time.monotonic() < end:
         try:
             if probe():
                 return
-        except Exception as error:  # noqa: BLE001 - whatever is not there yet
+        except Exception as error:  # noqa: BLE001 - anything may fail before the daemon is ready
             reason = repr(error)
         if needs and not pid_of(needs):
-            raise RigError(f"{what}: {needs} died; its last words:\n{last_words(needs)}")
+            raise RigError(
+                f"{what} is not ready, because {needs} has ended; its last log lines:\n"
+                f"{last_words(needs)}"
+            )
         time.sleep(0.2)
-    log = f"; last words of {needs}:\n{last_words(needs)}" if needs else ""
-    raise RigError(f"{what} was not there after {seconds:.0f} s: {reason}{log}")
+
+    log = f"; the last log lines of {needs}:\n{last_words(needs)}" if needs else ""
+    raise RigError(f"{what} was not ready after {seconds:.0f} s: {reason}{log}")
 
 
 def last_words(name: str, lines: int = 15) -> str:
+    """Returns the last lines of a daemon's log, or a sentence if there is no log."""
     path = LOGS / f"{name}.log"
     return (
         "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
         if path.exists()
-        else f"no {path}"
+        else f"there is no log {path}"
     )
 
 
-def _ends(name: str, seconds: float) -> bool:
+def _wait_for_end(name: str, seconds: float) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if not pid_of(name):
@@ -94,8 +104,8 @@ def _pid_file(name: str) -> Path:
     return STATE / f"{name}.pid"
 
 
-def _started(pid: int) -> str:
-    """Returns the start of a living process in the kernel's ticks; empty if it is gone or a zombie."""
+def _start_time(pid: int) -> str:
+    """Returns the start time of a process in clock ticks, or "" if it has ended or is a zombie."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,5 +1,6 @@
-"""Container runtime and kubelet: the one node, its reboot and its removal. Images are made
-elsewhere.
+"""The node: starts, restarts and removes the container runtime and the kubelet, and plays a reboot.
+
+The module `images` makes the images.
 """
 
 from __future__ import annotations
@@ -40,17 +41,18 @@ def start_runtime(choices: Choices) -> None:
 
 
 def restart_runtime(choices: Choices) -> None:
-    """Containers live on meanwhile, as they do when a node's runtime is updated."""
+    """Replaces the container runtime. Its containers keep running, as in an update on a node."""
     daemons.stop(runtimes.of(choices).DAEMON)
     start_runtime(choices)
 
 
 def start_kubelet(choices: Choices) -> None:
-    """Starts it; does not wait for the node to be ready, since a pod of ours may have to come
-    first.
+    """Starts the kubelet, and does not wait until the node is ready.
+
+    The caller may have to start a pod before the node can become ready.
     """
     build.kubernetes(choices.kubelet, ["kubelet"])
-    _name_the_node()
+    _add_node_to_hosts()
     (STATE / "kubelet.yaml").write_text(json.dumps(_kubelet_configuration(choices), indent=1))
     daemons.start(
         "kubelet",
@@ -65,7 +67,11 @@ def start_kubelet(choices: Choices) -> None:
 
 
 def wait_until_ready() -> None:
-    """The API server's word alone could be from before a restart."""
+    """Waits until the kubelet is healthy and its node is ready.
+
+    The node's condition alone is not enough: after a restart of the kubelet the API server still
+    has the condition from before the restart.
+    """
     healthy = "http://127.0.0.1:10248/healthz"
     daemons.wait_for(
         "the kubelet",
@@ -76,9 +82,11 @@ def wait_until_ready() -> None:
 
 
 def reboot(choices: Choices) -> None:
-    """What a reboot does to a node: kubelet and pods die, /var/run is empty, all comes back. The
-    kernel's boot id stays what it is: a driver under test reads its own from the proc root that it
-    is given.
+    """Does to the node what a reboot does: kills the kubelet and the pods, deletes what /var/run
+    holds, and starts everything again.
+
+    The kernel's boot id does not change. A driver under test reads its boot id from the proc root
+    that its configuration names.
     """
     runtime = runtimes.of(choices)
     daemons.stop("kubelet", signal.SIGKILL)
@@ -93,6 +101,7 @@ def reboot(choices: Choices) -> None:
 
 
 def down(choices: Choices) -> None:
+    """Stops the node's daemons and pods, unmounts their file systems and deletes their state."""
     runtime = runtimes.of(choices)
     daemons.stop("kubelet")
     runtime.kill_pods(choices)
@@ -100,7 +109,8 @@ def down(choices: Choices) -> None:
     mounts.unmount(STATE)
     mounts.unmount(KUBELET_ROOT)
     mounts.unshare_root()
-    # device-plugins has the names that the kubelet knows; the next one would set them to 0 for ever
+    # device-plugins has a checkpoint with resource names. The next cluster's kubelet would report
+    # these names with the count 0 for as long as it runs.
     for folder in ("pods", "plugins", "plugins_registry", "device-plugins"):
         shutil.rmtree(KUBELET_ROOT / folder, ignore_errors=True)
     for file in (
@@ -112,8 +122,8 @@ def down(choices: Choices) -> None:
         (KUBELET_ROOT / file).unlink(missing_ok=True)
 
 
-def _name_the_node() -> None:
-    """`kubectl logs` and `exec` reach the kubelet by its host name."""
+def _add_node_to_hosts() -> None:
+    """Adds the node's name to /etc/hosts. The API server uses it for `kubectl logs` and `exec`."""
     hosts = Path("/etc/hosts")
     text = hosts.read_text()
     if NODE not in text.split():
@@ -138,8 +148,8 @@ def _kubelet_configuration(choices: Choices) -> dict[str, Any]:
         "readOnlyPort": 0,
         "registerNode": True,
         "resolvConf": "",
-        # a machine that is itself a container: no systemd, no cgroup of its own to divide, little
-        # disk
+        # The machine may itself be a container: it has no systemd, little disk, and no cgroup that
+        # the kubelet could divide.
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],

@@ -1,5 +1,6 @@
-"""Where everything of the rig lies, which versions it runs, and how it says what went wrong. It
-starts no daemon.
+"""The rig's paths and addresses, the versions that it runs, the choices of `up`, and its errors.
+
+This module starts no daemon.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ ETCD = "3.7.3"
 HELM = "4.3.1"
 INTEL_PLUGINS = "0.36.0"
 
-PAUSE = "rig.local/pause:1"  # the image of sandboxes
+# The image of pod sandboxes.
+PAUSE = "rig.local/pause:1"
 
-# The address of the `kubernetes` service as well: pods on the host's network reach the API server
-# without a proxy.
+# The API server listens on the address of the `kubernetes` service. So pods on the host's network
+# reach it without kube-proxy.
 API_ADDRESS = "127.96.0.1"
 API = f"https://{API_ADDRESS}:443"
 SERVICE_RANGE = "127.96.0.0/24"
@@ -39,25 +41,28 @@ SERVICE_RANGE = "127.96.0.0/24"
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """A container runtime that the node may have."""
+    """A version of a container runtime that the node may run."""
 
     version: str
-    oci: str  # what starts its containers, unless another is chosen
-    newest_kubelet: str = KUBE  # of those that it works with
+    # The OCI runtime that starts its containers by default.
+    oci: str
+    # The newest kubelet that works with this container runtime.
+    newest_kubelet: str = KUBE
 
 
 RUNTIMES = {
     "containerd": Runtime(version="2.2.9", oci="runc"),
-    # kubelets from 1.36 on do without containerd 1.7
+    # The kubelet does not work with containerd 1.7 since Kubernetes 1.36.
     "containerd-1.7": Runtime(version="1.7.35", oci="runc", newest_kubelet=OLDER_KUBELET),
     "crio": Runtime(version="1.34.0", oci="crun"),
 }
 OCI_RUNTIMES = ("runc", "crun")
-# Debian 12 has crun 1.8.1, which refuses containers of every runtime here ("unknown version
-# specified"): their specs are of version 1.1 and later.
+# crun comes from a later Debian. Debian 12 has crun 1.8.1, which refuses the containers of all
+# runtimes above ("unknown version specified"), because their specs have version 1.1 or later.
 CRUN = "1.21"
 CRUN_DEBIAN = "trixie"
-# Whether the runtime reads CDI specs; `elsewhere` is a runtime that reads them, from another folder.
+# "on": the container runtime reads CDI specs from CDI_FOLDER. "off": it reads none.
+# "elsewhere": it reads CDI specs, but not those in CDI_FOLDER.
 CDI_CHOICES = ("on", "off", "elsewhere")
 
 
@@ -66,12 +71,12 @@ class RigError(Exception):
 
 
 class NoCluster(RigError):
-    """A verb that needs a cluster found none."""
+    """Reports that a verb needs a cluster and that there is no cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What `up` was asked for. Kept beside the state, so that later verbs need not be told again."""
+    """The options of `up`. They are saved with the cluster's state, for the verbs that come later."""
 
     kube: str = KUBE
     kubelet: str = KUBE
@@ -90,20 +95,21 @@ class Choices:
 
     @staticmethod
     def saved() -> Choices:
+        """Returns the choices of the cluster; raises NoCluster if there is no cluster."""
         try:
             return Choices(**json.loads((STATE / "choices.json").read_text()))
         except FileNotFoundError:
-            raise NoCluster(f"no cluster in {STATE}: say `up` first") from None
+            raise NoCluster(f"there is no cluster in {STATE}; start one with `up`") from None
 
 
 def run(*command: object, **options: Any) -> subprocess.CompletedProcess[Any]:
-    """Runs a command to its end and raises if it fails, unless `check=False` is said."""
+    """Runs a command and waits for its end. Raises if it fails, unless `check=False` is passed."""
     options.setdefault("check", True)
     return subprocess.run([str(word) for word in command], **options)  # noqa: PLW1510 - set above
 
 
 def oci_binary(oci: str) -> Path:
-    """One of OCI_RUNTIMES. runc is the machine's."""
+    """Returns the binary of one of OCI_RUNTIMES: crun from the cache, or runc from PATH."""
     if oci == "crun":
         return CACHE / "bin" / f"crun-{CRUN}" / "crun"
     return Path(shutil.which(oci) or oci)
