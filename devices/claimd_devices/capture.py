@@ -26,6 +26,9 @@ ABOUT = "claimd-capture.json"
 HOST = "host"
 _TOPS = ("sys", "proc", HOST)
 
+# /sys and /proc are in the host's root too, but they are trees of their own.
+_OTHER_TREES = (f"{HOST}/sys/", f"{HOST}/proc/")
+
 # The most bytes of a file, and of all files together or of a capture. A node with 64 partitions
 # needs 1 MiB.
 _LARGEST_FILE, _LARGEST_CAPTURE = 1 << 22, 1 << 26
@@ -153,12 +156,9 @@ class _Trees:
     def _name(self, path: str) -> str | None:
         """Returns the name of a path in the file; None if it is in no tree."""
         for top, root in self.roots.items():
-            if not path.startswith(f"{root}/"):
-                continue
-            if top == HOST and path.startswith(("/sys/", "/proc/")):
-                # If the host's root is our own, /sys and /proc are in it, but are other trees.
-                continue
-            return f"{top}/{os.path.normpath(path[len(root) + 1 :])}"
+            if path.startswith(f"{root}/"):
+                name = f"{top}/{os.path.normpath(path[len(root) + 1 :])}"
+                return None if name.startswith(_OTHER_TREES) else name
         return None
 
     def _path(self, name: str) -> str:
@@ -292,6 +292,7 @@ def _redact(content: bytes, serials: Mapping[bytes, bytes]) -> bytes:
 class Replay:
     """A capture that is unpacked on disk."""
 
+    root: Path  # the folder that has everything, as the machine's root has
     roots: Roots
     names: tuple[tuple[str, str], ...]  # of each tree: its path here, and on the machine
 
@@ -327,9 +328,14 @@ def unpack(file: Path, folder: Path) -> Replay:
         links = tree.links_that_stay_inside()
     except ValueError as error:
         raise ValueError(f"{file} is no capture: {error}") from error
+
+    # As on the machine, the other trees are below the host's root.
+    tree.folders.add(HOST)
+    links |= {f"{HOST}/sys": "../sys", f"{HOST}/proc": "../proc"}
     _write_tree(tree, links, folder)
 
-    roots = replace(Roots.in_folder(folder), host=str(folder / HOST))
+    root = folder / HOST
+    roots = Roots.in_folder(root)
     here = {"sys": str(roots.sys), "proc": str(roots.proc), HOST: roots.host}
     errors_here = {}
     for name, code in errors.items():
@@ -337,7 +343,7 @@ def unpack(file: Path, folder: Path) -> Replay:
         errors_here[f"{here[top]}/{rest}"] = code
     sysfs.replay_errors(errors_here)
     names = tuple((here[top], original) for top, original in original_roots.items())
-    return Replay(roots=roots, names=names)
+    return Replay(root=root, roots=roots, names=names)
 
 
 def stop_replay() -> None:
@@ -405,6 +411,8 @@ class _Tree:
     def _check_new(self, name: str) -> None:
         if name in self.files or name in self.links or name in self.folders:
             raise ValueError(f"it has {name!r} twice")
+        if name in _TOPS:
+            raise ValueError(f"{name!r} must be a folder")
 
     def links_that_stay_inside(self) -> dict[str, str]:
         """Returns the links that never lead out of the trees. Other links are left out."""
@@ -465,6 +473,8 @@ def _is_inside(name: str) -> bool:
     """Returns True if a name is a valid path in one of the trees."""
     parts = name.split("/")
     if parts[0] not in _TOPS or {"", ".", ".."} & set(parts) or "\0" in name:
+        return False
+    if f"{name}/".startswith(_OTHER_TREES):
         return False
     return len(parts) <= _DEEPEST and len(os.fsencode(name)) < _LONGEST_NAME
 

@@ -192,11 +192,15 @@ def hostile(file: Path, *entries: tuple[str, bytes, str], about: object = None) 
         ("sys/a", tarfile.FIFOTYPE, ""),
         ("sys/a", tarfile.LNKTYPE, "../../etc/passwd"),
         ("sys//a", tarfile.REGTYPE, ""),
+        ("sys", tarfile.SYMTYPE, "proc"),
+        ("host", tarfile.REGTYPE, ""),
+        ("host/sys", tarfile.SYMTYPE, "../proc"),
+        ("host/proc/a", tarfile.REGTYPE, ""),
     ],
 )
 def test_a_file_that_leads_out_is_refused(tmp_path: Path, entry: tuple[str, bytes, str]) -> None:
     hostile(tmp_path / "c.tar", entry)
-    with pytest.raises(ValueError, match="must not be in it"):
+    with pytest.raises(ValueError, match="must (not be in it|be a folder)"):
         scan_capture(tmp_path / "c.tar", tmp_path / "again")
     assert not (tmp_path / "outside").exists()
 
@@ -208,7 +212,7 @@ def test_a_link_that_leads_out_leads_nowhere(tmp_path: Path) -> None:
         ("sys/b", tarfile.SYMTYPE, "../../../etc"),
     )
     scan_capture(tmp_path / "c.tar", tmp_path / "again")
-    assert not [path for path in (tmp_path / "again").rglob("*") if path.is_symlink()]
+    assert not list((tmp_path / "again/sys").iterdir())
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
@@ -231,7 +235,7 @@ def prison(file: Path, folder: Path, **links: str) -> dict[str, str]:
     folder.mkdir()
     capture.unpack(file, folder)
     where = {}
-    for link in folder.rglob("*"):
+    for link in (folder / "sys").rglob("*"):
         if link.is_symlink():
             where[str(link.relative_to(folder))] = os.path.relpath(os.path.realpath(link), folder)
     return where

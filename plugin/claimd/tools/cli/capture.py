@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from claimd.common import errors
 from claimd.node import config
-from claimd_devices import capture, monitor
+from claimd_devices import capture, monitor, scan
 from claimd_devices.gpu import Inventory
 
 from . import machine
@@ -19,9 +20,13 @@ def run(arguments: argparse.Namespace) -> int:
         roots = here.settings.roots
 
         def look() -> Inventory:
-            # A replay has to answer the health checks as well, so the capture includes their files.
+            # The same file answers for all settings about virtual machines, and has the files of
+            # the health checks.
             inventory = here.scan()
             monitor.check_once(roots, inventory)
+            for vfio, vfio_bind in ((False, ()), (True, ()), (False, ("*:*",))):
+                rules = replace(here.settings.rules, vfio=vfio, vfio_bind=vfio_bind)
+                monitor.check_once(roots, scan.scan(roots, rules, with_link_now=True))
             return inventory
 
         try:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Machine:
     """A machine whose files can be read.
 
-    `settings` are those of the command. If the machine is a capture, the root in them is the folder
-    where the capture is unpacked.
+    `settings` are those of the command. If the machine is a capture, the root in them is the
+    folder that `replay` names.
     """
 
     settings: Config
@@ -88,6 +88,7 @@ def open_machine(settings: Config) -> Iterator[Machine]:
         except (ValueError, OSError) as error:
             raise errors.UsageError(str(error)) from error
         try:
-            yield Machine(settings=dataclasses.replace(settings, root=folder), replay=replay)
+            here = dataclasses.replace(settings, root=str(replay.root))
+            yield Machine(settings=here, replay=replay)
         finally:
             capture.stop_replay()

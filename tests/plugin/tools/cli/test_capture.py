@@ -1,5 +1,10 @@
 """A machine in a file."""
 
+import pytest
+
+from claimd_devices import fake
+from tests.support import driver_layouts
+
 
 def test_a_capture_shows_what_the_machine_showed(claimd, tree, tmp_path):
     file = str(tmp_path / "node.tar")
@@ -16,6 +21,32 @@ def test_a_capture_shows_what_the_machine_showed(claimd, tree, tmp_path):
             arguments = (*command, "-o", output, "--root")
             assert claimd(*arguments, file) == claimd(*arguments, tree)
     assert list(tmp_path.glob("claimd-*")) == []
+
+
+SETTINGS = ("--vfio=false", "--vfio=true", "--vfio-bind=*:*")
+
+
+@pytest.mark.parametrize("captured_with", SETTINGS)
+def test_a_capture_answers_for_all_settings_about_virtual_machines(claimd, tmp_path, captured_with):
+    tree, file = tmp_path / "t", str(tmp_path / "node.tar")
+    fake.write(tree, fake.parse(["amd:mi210", "amd:radeon=2,driver=vfio-pci", "iommu=1"]))
+    aer = next((tree / "sys").rglob("0000:17:00.0/aer_dev_fatal"))
+    aer.write_text(aer.read_text().replace("TOTAL_ERR_FATAL 0", "TOTAL_ERR_FATAL 3"))
+    assert claimd("capture", captured_with, "--root", str(tree), file)[0] == 0
+    for setting in SETTINGS:
+        for command in (("devices",), ("slices", "--node-name", "n")):
+            for output in ("json", "wide"):
+                arguments = (*command, "-o", output, setting, "--root")
+                assert claimd(*arguments, file) == claimd(*arguments, str(tree))
+
+
+def test_a_capture_knows_the_libraries_of_the_host(claimd, tree, tmp_path):
+    driver_layouts.write(tmp_path / "t", "debian")
+    file = str(tmp_path / "node.tar")
+    claimd("capture", "--root", tree, file)
+    arguments = ("devices", "-o", "json", "--root")
+    assert claimd(*arguments, file) == claimd(*arguments, tree)
+    assert "libcuda.so.1" in claimd(*arguments, file)[1]
 
 
 def test_a_capture_that_cannot_be_written(claimd, tree, tmp_path):
