@@ -1,6 +1,5 @@
-"""The cluster suite from nothing: `python -m tests.cluster` makes a one-node cluster, deploys
-claimd there, tests it and takes all down again. With KUBECONFIG set it tests that cluster instead.
-What is tested stands in test_*.py.
+"""Runs the cluster suite: `python -m tests.cluster` starts a one-node cluster, deploys claimd there,
+runs the tests and stops the cluster. If KUBECONFIG is set, the tests run on that cluster instead.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ from tests.cluster.rig.places import KUBE, OCI_RUNTIMES, OLDER_KUBELET, RUNTIMES
 ROOT = Path(__file__).resolve().parents[2]
 OVERLAY = "tests/cluster/overlay"
 IMAGE = "localhost/claimd:dev"
-FAKE_TREE = Path("/var/lib/claimd-fake")  # as deploy/overlays/fake has it
-# They start control planes of their own, one after the other, once the cluster is down.
+# The folder of the fake GPUs on the node; deploy/overlays/fake names it.
+FAKE_TREE = Path("/var/lib/claimd-fake")
+# These files start control planes of their own, one after the other, while no cluster is up.
 OTHER_SERVERS = (
     "tests/cluster/test_11_api_versions.py",
     "tests/cluster/test_15_rights.py",
@@ -36,16 +36,19 @@ def main() -> int:
     parser.add_argument(
         "--matrix",
         action="store_true",
-        help=f"also with kubelet {OLDER_KUBELET}, other API servers and other container runtimes",
+        help=f"test also with kubelet {OLDER_KUBELET}, other API servers and other container "
+        "runtimes",
     )
     parser.add_argument(
         "--runtime", choices=RUNTIMES, default="containerd", help="the container runtime"
     )
     parser.add_argument(
-        "--oci", choices=OCI_RUNTIMES, help="what starts its containers (default: as it is usual)"
+        "--oci",
+        choices=OCI_RUNTIMES,
+        help="the OCI runtime that it uses (default runc for containerd, crun for CRI-O)",
     )
-    parser.add_argument("--keep", action="store_true", help="leave the cluster up at the end")
-    parser.add_argument("pytest", nargs="*", help="for pytest, after `--`: files, -k, -x, …")
+    parser.add_argument("--keep", action="store_true", help="do not stop the cluster at the end")
+    parser.add_argument("pytest", nargs="*", help="arguments of pytest after `--`: files, -k, -x …")
     asked = parser.parse_args()
     if os.environ.get("KUBECONFIG"):
         say(
@@ -85,19 +88,21 @@ def runtime(name: str, oci: str | None = None) -> Choices:
 
 
 def every_runtime() -> list[Choices]:
-    """Each container runtime with the OCI runtime that is usual there, and containerd with crun."""
+    """Returns each container runtime with its default OCI runtime, and containerd with crun."""
     return [*(runtime(name) for name in RUNTIMES), runtime("containerd", "crun")]
 
 
 @contextlib.contextmanager
 def cluster(choices: Choices, *, keep: bool) -> Iterator[None]:
+    """Starts a cluster with claimd, and stops it at the end unless `keep` is true."""
     say("binaries (12 minutes the first time, and 5 for CRI-O)")
     build.everything(choices)
 
     version = RUNTIMES[choices.runtime].version
     say(f"cluster up: {choices.runtime} {version}, {choices.oci}, kubelet {choices.kubelet}")
     shutil.rmtree(FAKE_TREE, ignore_errors=True)
-    rig("down")  # what an interrupted run has left
+    # An interrupted run may have left a cluster.
+    rig("down")
     rig("up", "--runtime", choices.runtime, "--oci", choices.oci, "--kubelet", choices.kubelet)
 
     path = f"{places.kube_binary('', choices.kube)}:{os.environ['PATH']}"
@@ -118,8 +123,8 @@ def cluster(choices: Choices, *, keep: bool) -> Iterator[None]:
 
 
 def deploy() -> None:
-    """claimd with fake GPUs. If its pod does not become ready, what the cluster says of it is
-    printed.
+    """Deploys claimd with fake GPUs. If its pod does not become ready, prints its description and
+    logs.
     """
     command("kubectl", "apply", "--server-side", "--kustomize", OVERLAY)
     there = "--namespace=claimd-system"
@@ -139,8 +144,9 @@ def deploy() -> None:
 
 
 def change_kubelet() -> None:
-    """Returns when the new kubelet has deleted our slices, as each does when it starts, and they
-    are back.
+    """Replaces the kubelet by an older one, and waits until claimd has published its slices again.
+
+    Each kubelet deletes the node's slices when it starts.
     """
     get = ("kubectl", "get", "resourceslices", "--output=jsonpath={.items[*].metadata.uid}")
 

@@ -2,8 +2,8 @@
 
     python -m tests.cluster.binding [SITUATION…]
 
-Every situation of `tests/support/binding_situations.py` has a simulated API server of its own, to
-which the kube-scheduler of the rig is attached. The test plays the driver. What is seen lies in
+Each situation of `tests/support/binding_situations.py` has its own simulated API server, with the
+rig's kube-scheduler. The situation plays the driver. The outcomes are written into
 `tests/cases/binding`.
 """
 
@@ -21,7 +21,8 @@ from claimd.sim.apiserver import server
 from tests.cluster import preemption
 from tests.support import binding_situations as situations
 
-QUIET = 3.0  # seconds in which the scheduler comes to rest
+# Seconds after which the scheduler has reacted to everything.
+QUIET = 3.0
 
 
 class Scheduler:
@@ -54,7 +55,7 @@ class Scheduler:
 
 
 async def record(name: str, program: Path) -> tuple[list[Any], str]:
-    """Returns what was seen at each look, and their number in words."""
+    """Returns what each look saw, and a sentence with the number of looks."""
     situation, timeout = situations.ALL[name]
     looks: list[Any] = []
 

@@ -1,6 +1,7 @@
-"""The fixtures of the cluster suite: the cluster, a namespace for each test, the driver, and the
-rig where there is one. `python -m tests.cluster` sets all of it up; KUBECONFIG alone is enough for
-a cluster that has claimd.
+"""The fixtures of the cluster suite: the cluster, a namespace per test, the driver, and the rig.
+
+`python -m tests.cluster` starts a cluster with claimd and runs the suite. On another cluster that
+has claimd, set KUBECONFIG and run pytest.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Running = Callable[..., Object]
 def kube() -> Kubectl:
     kubeconfig = os.environ.get("KUBECONFIG", "")
     if not kubeconfig:
-        pytest.skip("no cluster: set KUBECONFIG, or say `python -m tests.cluster`")
+        pytest.skip("there is no cluster; set KUBECONFIG, or run `python -m tests.cluster`")
     return Kubectl(kubeconfig=Path(kubeconfig))
 
 
@@ -48,9 +49,7 @@ def driver(kube: Kubectl) -> Driver:
 
 @pytest.fixture
 def ns(kube: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
-    """kubectl in a namespace of the test's own. Pods and claims are gone before the next test
-    begins.
-    """
+    """Returns kubectl for a new namespace. Its pods and claims are deleted after the test."""
     words = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
     name = f"{words[:40].strip('-')}-{secrets.token_hex(3)}"
     labels = {"resource.kubernetes.io/admin-access": "true"} if "admin" in name else {}
@@ -67,9 +66,11 @@ def ns(kube: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
 
 @pytest.fixture
 def running(ns: Kubectl) -> Running:
-    """Waits until a pod runs, all its containers ready, and gives it back. Long enough for one more
-    try of the kubelet (60 to 90 s): on a busy machine its first may come before the API server's
-    authorizer knows of the pod's claim.
+    """Returns a function that waits until all containers of a pod are ready, and returns the pod.
+
+    It waits long enough for a second try of the kubelet, which comes 60 to 90 s after the first. On
+    a busy machine the first try may fail, because the API server's authorizer does not know about
+    the pod's claim yet.
     """
 
     def wait(name: str, seconds: float = 110) -> Object:
@@ -84,7 +85,7 @@ def running(ns: Kubectl) -> Running:
 
 
 class Rig:
-    """The rig's verbs, as they are called by hand."""
+    """Runs the rig's command line, and fails the test if the command fails."""
 
     def __call__(self, *words: str) -> str:
         command = [sys.executable, "-m", "tests.cluster.rig", *words]
@@ -96,7 +97,7 @@ class Rig:
 @pytest.fixture(scope="session")
 def rig(kube: Kubectl) -> Rig:
     if kube.kubeconfig != places.STATE / "admin.kubeconfig":
-        pytest.skip("needs the rig: it stops parts of the cluster")
+        pytest.skip("this test needs the rig, because it stops parts of the cluster")
     return Rig()
 
 
@@ -104,7 +105,7 @@ def rig(kube: Kubectl) -> Rig:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds to the report of a failed test what a person would look at first."""
+    """Adds pods, claims, slices, Events and claimd's logs to the report of a failed test."""
     report = yield
     kubeconfig = os.environ.get("KUBECONFIG")
     if (

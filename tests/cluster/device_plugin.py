@@ -1,5 +1,7 @@
-"""Device plugins without hardware, for handing a node over from one: of the kind that vendors ship, with so many devices
-of one resource, each told to its container by a variable; and Intel's own, on a tree of files.
+"""Device plugins without hardware, for tests that hand a node over from a device plugin to claimd.
+
+`DevicePlugin` works like those of the vendors: it has a number of devices of one resource, and sets
+a variable in containers that get one. `IntelPlugin` is Intel's program on a tree of files.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ VARIABLE = "DEVICE_PLUGIN_GAVE"
 
 
 def field(number: int, value: bytes | str) -> bytes:
-    """One field of a message of protobuf, shorter than 128 bytes: text, or another message."""
+    """Encodes a field of a protobuf message: a text or a message of less than 128 bytes."""
     data = value.encode() if isinstance(value, str) else value
     assert len(data) < 128
     return bytes([number << 3 | 2, len(data)]) + data
 
 
 class DevicePlugin(grpc.GenericRpcHandler):
-    """Registers with the node's kubelet, and serves until it is stopped."""
+    """A device plugin that registers with the node's kubelet and serves until it is stopped."""
 
     def __init__(self, resource: str, count: int) -> None:
         self._resource = resource
@@ -52,7 +54,7 @@ class DevicePlugin(grpc.GenericRpcHandler):
             register(asked, timeout=10, wait_for_ready=True)
 
     def stop(self) -> None:
-        """Stops as when its pod ends: the socket is gone, and the kubelet finds the connection broken."""
+        """Removes the socket and breaks the kubelet's connection, as when the plugin's pod ends."""
         self._stopped.put(None)
         stopped: threading.Event = self._server.stop(grace=1)
         stopped.wait(10)
@@ -74,7 +76,10 @@ class DevicePlugin(grpc.GenericRpcHandler):
         return b""
 
     def _allocate(self, request: bytes, _context: Any) -> bytes:
-        """The same for each container: a request has one field 1 for each, with no more than 127 bytes."""
+        """Answers with the same variable for each container of the request.
+
+        A request has one field 1 per container, which has less than 128 bytes.
+        """
         containers, rest = 0, request
         while rest:
             containers, rest = containers + 1, rest[2 + rest[1] :]
@@ -83,12 +88,15 @@ class DevicePlugin(grpc.GenericRpcHandler):
 
 
 class IntelPlugin:
-    """Intel's own, as a process of the node. It has each card of a fake tree, with nodes that can be opened."""
+    """Intel's device plugin as a process of the node.
+
+    It finds each card of a fake tree, whose device nodes can be opened.
+    """
 
     RESOURCE = "gpu.intel.com/i915"
 
     def __init__(self, folder: Path, tree: Path) -> None:
-        """`tree` is that of other fake GPUs of Intel's; the plugin gets its own in `folder`."""
+        """Makes the plugin's tree in `folder`, as a copy of `tree`, which has fake GPUs of Intel."""
         self.nodes = folder / "dev/dri"
         self._program = build.intel_gpu_plugin()
         self._folder = folder

@@ -1,7 +1,7 @@
-"""The deployed driver as the suite sees it: its pod, its files on the node, its slices, and what it
-gave to a pod.
+"""The deployed driver as the suite sees it: its pod, its files on the node, its slices, and the
+devices of pods.
 
-Everything is asked through kubectl, so that any cluster will do. Nothing here imports the driver's
+This module uses kubectl for everything, so it works on any cluster. It must not import the driver's
 code.
 """
 
@@ -24,7 +24,9 @@ TREE = "/fake"
 
 @dataclass(frozen=True, kw_only=True)
 class Driver:
-    kube: Kubectl  # in the driver's namespace
+    """The driver on one node. `kube` is kubectl for the driver's namespace."""
+
+    kube: Kubectl
     node: str
 
     def pods(self) -> list[Object]:
@@ -33,21 +35,22 @@ class Driver:
         )
 
     def pod(self) -> Object:
-        """The one that is ready and stays. A kubelet that has started takes a moment to find it
-        ready again.
+        """Waits for a pod that is ready and not being deleted, and returns it.
+
+        After a start of the kubelet it takes a moment until the pod is ready again.
         """
 
         def look() -> Object:
             ready = [
                 p for p in self.pods() if is_ready(p) and "deletionTimestamp" not in p["metadata"]
             ]
-            assert ready, f"{[phase(p) for p in self.pods()]}"
+            assert ready, f"the pods are {[phase(p) for p in self.pods()]}"
             return ready[-1]
 
         return wait_for(f"a claimd pod that is ready on {self.node}", look, seconds=30)
 
     def kubelet(self) -> tuple[int, int]:
-        """The release of the node's kubelet: what gates are on by default goes by it."""
+        """Returns the kubelet's major and minor version, which determine the default feature gates."""
         major, minor, *_ = self.kube.get("node", self.node)["status"]["nodeInfo"]["kubeletVersion"][
             1:
         ].split(".")
@@ -57,11 +60,11 @@ class Driver:
         """Returns which kubelet this is and why it is no newer, for the reason of a skipped test."""
         told = "kubelet {}.{}".format(*self.kubelet())
         if self.runtime().startswith("containerd://1."):
-            told += ", since kubelets from 1.36 on do without containerd 1.7,"
+            told += ", since kubelets from 1.36 on do not work with containerd 1.7,"
         return told
 
     def runtime(self) -> str:
-        """The node's container runtime with its version: containerd://2.2.9, cri-o://1.34.0."""
+        """Returns the container runtime and its version, such as containerd://2.2.9."""
         told: str = self.kube.get("node", self.node)["status"]["nodeInfo"][
             "containerRuntimeVersion"
         ]
@@ -71,7 +74,10 @@ class Driver:
         return self.kube.exec(self.pod()["metadata"]["name"], *command, container="claimd")
 
     def is_registered(self) -> bool:
-        """The driver's own word: the kubelet knows it, and its slices are published."""
+        """Returns True if the driver says that it is registered and has published its slices.
+
+        Raises AssertionError otherwise.
+        """
         try:
             self.exec("claimd", "probe", "ready")
         except KubectlError as error:
@@ -79,7 +85,7 @@ class Driver:
         return True
 
     def registrations(self) -> int:
-        """How often the kubelet has registered the pod that runs now, by its own word."""
+        """Counts how often the kubelet has registered the current pod, by the pod's log."""
         return self.kube("logs", self.pod()["metadata"]["name"], "--container=claimd").count(
             "registered with the kubelet"
         )
@@ -91,7 +97,7 @@ class Driver:
         return self.exec("sh", "-c", f"ls -A {folder} 2>/dev/null || true").split()
 
     def cdi_files(self) -> list[str]:
-        """The claims that have a CDI file of ours."""
+        """Returns the UIDs of the claims that have a CDI file of the driver."""
         pattern = re.compile(rf"claimd\.dev-claim_{re.escape(DRIVER)}_(.+)\.json")
         return [match[1] for name in self.files(CDI) if (match := pattern.fullmatch(name))]
 
@@ -109,7 +115,7 @@ class Driver:
         )
 
     def published(self) -> dict[str, Object]:
-        """PCI address → device, over all slices."""
+        """Returns the devices of all slices by their PCI address."""
         listed = [device for each in self.slices() for device in each["spec"]["devices"]]
         return {
             device["attributes"]["resource.kubernetes.io/pciBusID"]["string"]: device
@@ -117,23 +123,23 @@ class Driver:
         }
 
     def give(self, order: str, device: str, *value: str) -> None:
-        """Makes a fake GPU sick, or well again."""
+        """Gives a fake GPU a fault, or takes the fault away."""
         self.exec("claimd", "fake", "fault", TREE, order, device, *value)
 
     def taints(self) -> dict[str, list[tuple[str, str]]]:
-        """Device → key and effect of each of its taints."""
+        """Returns the key and effect of each taint, by device."""
         # A slice of counters has no devices.
         listed = [device for each in self.slices() for device in each["spec"].get("devices", [])]
         return {d["name"]: [(t["key"], t["effect"]) for t in d.get("taints", [])] for d in listed}
 
     def metric(self, name: str) -> float:
-        """The sum over all labels."""
+        """Returns the metric's value, summed over all labels."""
         ask = "from claimd.common import probe; print(probe.ask('unix:/run/claimd/endpoint.sock', '/metrics')[1])"
         lines = self.exec("python3", "-c", ask).splitlines()
         return sum(float(line.split()[-1]) for line in lines if re.match(rf"{name}(\{{| )", line))
 
     def tree_addresses(self) -> list[str]:
-        """The GPUs of the fake tree, asked of the tree itself: functions of the classes 03xx and
+        """Returns the PCI addresses of the fake tree's GPUs: the functions of the classes 03xx and
         12xx.
         """
         told = self.exec(
@@ -142,8 +148,9 @@ class Driver:
         return sorted(line.split("/")[0] for line in told.split())
 
     def tree_numbers(self, address: str) -> dict[str, tuple[int, int]]:
-        """Device node → major and minor, as the fake tree's own files say: DRM for everyone, and
-        NVIDIA's own count.
+        """Returns major and minor number of a GPU's device nodes, by their path.
+
+        The fake tree has the numbers of DRM nodes for all vendors, and the minor of NVIDIA's nodes.
         """
         function = f"{TREE}/sys/bus/pci/devices/{address}"
         told = self.exec("sh", "-c", f"cd {function}; grep -H . drm/*/dev || true")
@@ -168,7 +175,7 @@ def is_ready(pod: Object) -> bool:
 
 
 def phase(pod: Object) -> str:
-    """Returns the pod's phase and what its containers wait for, for people."""
+    """Returns the pod's name and phase, and why its containers wait, for messages."""
     statuses = pod["status"].get("initContainerStatuses", []) + pod["status"].get(
         "containerStatuses", []
     )
@@ -177,7 +184,7 @@ def phase(pod: Object) -> str:
 
 
 def allotted(claim: Object) -> dict[str, list[str]]:
-    """Request → names of the devices that the scheduler chose."""
+    """Returns the names of the devices that the scheduler chose, by request."""
     chosen: dict[str, list[str]] = {}
     for result in claim["status"]["allocation"]["devices"]["results"]:
         chosen.setdefault(result["request"], []).append(result["device"])
@@ -185,18 +192,19 @@ def allotted(claim: Object) -> dict[str, list[str]]:
 
 
 def variables(kube: Kubectl, pod: str, container: str = "main") -> dict[str, str]:
+    """Returns the environment of a new process in the container."""
     lines = kube.exec(pod, "env", container=container).splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
 def given(kube: Kubectl, pod: str, container: str = "main") -> list[str]:
-    """PCI addresses of the GPUs that the container was told of."""
+    """Returns the PCI addresses of the container's GPUs, by the variables that claimd sets."""
     variables_ = variables(kube, pod, container)
     return sorted(value for name, value in variables_.items() if name.startswith("CLAIMD_GPU_"))
 
 
 def nodes(kube: Kubectl, pod: str, container: str = "main") -> dict[str, tuple[int, int]]:
-    """The GPU device nodes in a container, with the numbers that stat sees there."""
+    """Returns major and minor number of the GPU device nodes in a container, by their path."""
     look = "for f in $(find /dev -type c); do stat -c '%n %t %T' $f; done"
     nodes_ = {}
     for line in kube.exec(pod, "sh", "-c", look, container=container).splitlines():

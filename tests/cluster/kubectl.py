@@ -1,6 +1,4 @@
-"""kubectl as a person would use it, with JSON for what it prints. No knowledge of claimd, and no
-waiting of its own.
-"""
+"""Runs kubectl and parses its JSON. This module knows nothing about claimd, and does not wait."""
 
 from __future__ import annotations
 
@@ -14,12 +12,12 @@ Object = dict[str, Any]
 
 
 class KubectlError(Exception):
-    """kubectl said no; the text is its own."""
+    """Reports that a kubectl command failed, with kubectl's message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kubectl:
-    """One cluster, one user, one namespace."""
+    """Runs kubectl for one cluster, user and namespace."""
 
     kubeconfig: Path
     namespace: str = "default"
@@ -44,7 +42,7 @@ class Kubectl:
         return done.stdout
 
     def find(self, kind: str, name: str) -> Object | None:
-        """The object, or None if there is none."""
+        """Returns the object, or None if it does not exist."""
         told = self("get", kind, name, "--output=json", "--ignore-not-found")
         return json.loads(told) if told else None
 
@@ -58,7 +56,7 @@ class Kubectl:
         return items
 
     def create(self, *objects: Object) -> None:
-        self("create", "--filename=-", text=_listed(objects))
+        self("create", "--filename=-", text=_list_document(objects))
 
     def delete(self, kind: str, *names: str, wait: bool = True, force: bool = False) -> None:
         now = ["--grace-period=0", "--force"] if force else []
@@ -72,8 +70,9 @@ class Kubectl:
         return self("exec", pod, *chosen, "--", *command)
 
     def may(self, verb: str, resource: str, name: str = "") -> bool:
-        """Returns True if RBAC lets this user do it in every namespace. A resource is
-        `group/resource/subresource`.
+        """Returns True if this user may do it in all namespaces.
+
+        The resource has the form `group/resource/subresource`.
         """
         group, plural, subresource = (*resource.split("/"), "")[:3]
         asked = {
@@ -95,5 +94,5 @@ class Kubectl:
         return allowed
 
 
-def _listed(objects: tuple[Object, ...]) -> str:
+def _list_document(objects: tuple[Object, ...]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})

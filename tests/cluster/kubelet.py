@@ -1,6 +1,4 @@
-"""The kubelet's side of the plugin's sockets, for clusters without a node. It speaks as kubelets
-do.
-"""
+"""Plays the kubelet on the plugin's sockets, for clusters without a node."""
 
 from __future__ import annotations
 
@@ -14,7 +12,8 @@ from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2 as regis
 from claimd.kubernetes.kubelet_api.pluginregistration.v1 import api_pb2_grpc as registration_grpc
 from tests.cluster.deadline import wait_for
 
-CALL_SECONDS = 45  # a kubelet's patience
+# The kubelet's deadline for a call.
+CALL_SECONDS = 45
 
 
 class Kubelet:
@@ -25,7 +24,7 @@ class Kubelet:
         self._endpoint = ""
 
     def register(self) -> registration.PluginInfo:
-        """Finds the plugin's socket, asks who it is, and tells it that it is registered."""
+        """Finds the plugin's socket, asks for its PluginInfo, and tells it that it is registered."""
         folder = self.root / "plugins_registry"
         (socket,) = wait_for(
             "a registration socket", lambda: list(folder.glob("*.sock")), seconds=20

@@ -1,4 +1,4 @@
-"""Pods and claims in a few words. Values in, documents out; nothing is sent anywhere."""
+"""Builds the documents of pods and claims. This module sends no requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.cluster.kubectl import Object
 
 API = "resource.k8s.io/v1"
 DRIVER = "gpu.claimd.dev"
-# Ends by itself when told to from inside, so that a container can be made to restart.
+# The container ends when a command in it creates /tmp/end, so that a test can make it restart.
 WAIT = ["sh", "-c", "trap 'exit 0' TERM; while [ ! -e /tmp/end ]; do sleep 0.1; done"]
 
 
@@ -40,7 +40,7 @@ def template(name: str, spec: Object | None = None) -> Object:
 
 
 def container(name: str = "main", *claims: str, command: list[str] | None = None) -> Object:
-    """Claims are named as the pod names them, `claim` or `claim/request`."""
+    """Builds a container. `claims` are the pod's names of claims, as `claim` or `claim/request`."""
     references = [dict(zip(("name", "request"), each.split("/"), strict=False)) for each in claims]
     return {
         "name": name,
@@ -57,7 +57,7 @@ def pod(
     claims: dict[str, str] | None = None,
     containers: list[Object] | None = None,
 ) -> Object:
-    """`claims` leads from the pod's own names to claims; with a leading `=`, to templates."""
+    """Builds a pod. `claims` maps the pod's names to claims, or with a leading `=` to templates."""
     named = claims or {}
     return {
         "apiVersion": "v1",

@@ -1,8 +1,8 @@
-"""What becomes of pods of PodGroups in a real Kubernetes: recorded in tests/cases/pod_groups.
+"""Records what a real Kubernetes does with pods of PodGroups, in tests/cases/pod_groups.
 
-`python -m tests.cluster.pod_groups` needs root, and Go for the first time. It starts etcd, the API
-server, the scheduler and the controllers of claims and groups, with the gates that groups need.
-Nodes are objects alone.
+`python -m tests.cluster.pod_groups` needs root, and Go for the first run. It starts etcd, the API
+server, the scheduler and the controllers of claims and groups, with the feature gates of groups.
+Nodes are objects without a kubelet.
 """
 
 from __future__ import annotations
@@ -26,13 +26,17 @@ from tests.support import pod_group_situations as situations
 GATES = "GenericWorkload=true,DRAWorkloadResourceClaims=true"
 CONTROLLERS = "resourceclaim-controller,podgroup-protection-controller"
 KINDS = ("PriorityClass", "PodGroup", *recorder.KINDS)
-_QUIET = 1.5  # seconds without a change, after which nothing more is expected
-_ENOUGH = 4.0  # seconds that a scheduler gets at least
+# Seconds without a change after which the objects count as settled.
+_QUIET = 1.5
+# Seconds that the scheduler gets at least.
+_ENOUGH = 4.0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.pod_groups", description=__doc__)
-    parser.add_argument("only", nargs="?", default="", help="situations with this pattern alone")
+    parser.add_argument(
+        "only", nargs="?", default="", help="a pattern in the names of the situations to record"
+    )
     asked = parser.parse_args()
 
     situations.CASES.mkdir(exist_ok=True)
@@ -49,28 +53,31 @@ def main() -> int:
 
 
 class Recorder(recorder.Recorder):
-    """Creates what a situation has while the scheduler is stopped, and then lets it decide."""
+    """Creates a situation's objects while the scheduler is stopped, and then lets it decide."""
 
     def __init__(self, api: Api) -> None:
         super().__init__(api, places.KUBE, KINDS)
 
     def record_groups(self, situation: Any) -> Object:
         """Returns the objects before the scheduler sees them, and after it has decided."""
-        with _stopped("scheduler"):
+        with _pause_daemon("scheduler"):
             uid = ""
             for document in (*situation.objects, *situation.pods):
                 text = json.dumps(document).replace(situations.GROUP_UID, uid)
                 created = self._create_patiently(json.loads(text))
                 if (created["kind"], created["metadata"]["name"]) == ("PodGroup", situations.GROUP):
                     uid = created["metadata"]["uid"]
-            before = self._settled(_QUIET)
-        after = self._settled(_ENOUGH)
+            before = self._wait_until_settled(_QUIET)
+        after = self._wait_until_settled(_ENOUGH)
 
         names = [pod["metadata"]["name"] for pod in situation.pods]
         for document in before:
             is_waiting = document["kind"] == "Pod" and document["metadata"]["name"] in names
             if is_waiting and document["spec"].get("nodeName"):
-                raise places.RigError(f"{situation.name}: the scheduler did not stop: try again")
+                raise places.RigError(
+                    f"{situation.name}: a pod is bound already, so the scheduler did not stop in "
+                    "time; try again"
+                )
         recorded = {
             "pods": names,
             "objects": list(map(recorder.pruned, before)),
@@ -92,7 +99,7 @@ class Recorder(recorder.Recorder):
                     raise
                 time.sleep(0.2)
 
-    def _settled(self, seconds: float) -> list[Object]:
+    def _wait_until_settled(self, seconds: float) -> list[Object]:
         """Returns the objects once they have not changed for a while, but not before `seconds`."""
         began = changed = time.monotonic()
         objects = self.objects()
@@ -106,7 +113,7 @@ class Recorder(recorder.Recorder):
         return objects
 
     def _clear_all(self) -> None:
-        """Clears, again and again while the controllers still write."""
+        """Deletes all objects. Tries again if a controller changes them meanwhile."""
         while True:
             try:
                 self.clear()
@@ -122,11 +129,11 @@ def _versions(objects: list[Object]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _stopped(name: str) -> Iterator[None]:
+def _pause_daemon(name: str) -> Iterator[None]:
     """Stops a daemon for a moment, as if it were slow."""
     pid = daemons.pid_of(name)
     if pid is None:
-        raise places.RigError(f"{name} does not run")
+        raise places.RigError(f"{name} does not run; see its log in {places.LOGS}")
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -135,7 +142,7 @@ def _stopped(name: str) -> Iterator[None]:
 
 
 def _with_lasting_names(recorded: Object, objects: list[Object]) -> Object:
-    """Returns the recording in which generated names end the same each time."""
+    """Returns the recording with fixed ends of generated names, so that runs give the same files."""
     text = json.dumps(recorded)
     for document in objects:
         metadata = document["metadata"]

@@ -1,10 +1,10 @@
-"""Records what Kubernetes' own scheduler does where a pod could take the place of others.
+"""Records what Kubernetes' own scheduler does when a pod could preempt others.
 
     python -m tests.cluster.preemption [SITUATION…]
 
-Every situation of `tests/support/preemption_situations.py` has a simulated API server of its own, to
-which the kube-scheduler of the rig is attached. Nodes and pods are objects, and nobody ends the
-pods that have to go. What is seen lies in `tests/cases/preemption`.
+Each situation of `tests/support/preemption_situations.py` has its own simulated API server, with the
+rig's kube-scheduler. Nodes and pods are objects only, and preempted pods are not ended. The outcomes
+are written into `tests/cases/preemption`.
 """
 
 from __future__ import annotations
@@ -26,30 +26,33 @@ from claimd.sim.dynamic_client import DynamicClient
 from tests.support import preemption_situations as situations
 
 BUILT = Path(os.environ.get("RIG_CACHE", Path.home() / ".cache/rig")) / "bin"
-PATIENCE = 60.0  # seconds until the scheduler says something
-QUIET = 2.0  # seconds in which it goes on
+# Seconds in which the scheduler must decide about the pod.
+PATIENCE = 60.0
+# Seconds after this decision in which the scheduler has finished its work.
+QUIET = 2.0
+# Seconds between two looks.
 GLANCE = 0.1
 
 Object = dict[str, Any]
 
-# Records a situation with a kube-scheduler. Returns what to keep, and a summary for people.
+# A function that records a situation with a kube-scheduler. It returns the recording and a summary.
 RecordOne = Callable[[str, Path], Coroutine[Any, Any, tuple[Any, str]]]
 
 
 class Cluster:
-    """An API server with objects, and nobody who runs pods."""
+    """An API server with objects. There are no kubelets, so no pod runs."""
 
     def __init__(self, client_: client.Client) -> None:
         self._client = client_
         self._kinds = DynamicClient(client_)
 
     async def make(self, obj: Object) -> Object:
-        """The object, with its status, as it is then."""
+        """Creates the object with its status, and returns it as the API server stored it."""
         stored = await self._kinds.apply(copy.deepcopy(obj))
         kind, metadata = await self._kinds.kind_of(obj), stored["metadata"]
         path = kind.path(metadata.get("namespace", ""), metadata["name"])
         if obj["kind"] == "Node":
-            # It is ready: nobody else would say so.
+            # Removes the taint of nodes that are not ready, since no controller does.
             ready = {"spec": {"taints": obj["spec"].get("taints") or []}}
             stored = json.loads(await self.request("PATCH", path, ready))
         elif "status" in obj:
@@ -60,7 +63,7 @@ class Cluster:
         return stored
 
     async def request(self, method: str, path: str, body: Object | None = None) -> bytes:
-        """A patch is a merge patch."""
+        """Sends a request. A PATCH is a merge patch."""
         content = json.dumps(body).encode() if body is not None else None
         form = "application/merge-patch+json" if method == "PATCH" else "application/json"
         return await self._client.request(method, path, body=content, content_type=form)
@@ -79,7 +82,7 @@ class Cluster:
 
 
 async def record(name: str, scheduler: Path) -> tuple[Object, str]:
-    """Returns what was made and seen, and what was seen of the pod, in words."""
+    """Returns the objects and the outcome, and the pod's outcome as a text."""
     objects, pod = situations.ALL[name]
     with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as folder:
         async with server.serve(server.Options(tls=True)) as api:
@@ -92,13 +95,13 @@ async def record(name: str, scheduler: Path) -> tuple[Object, str]:
                     scheduler,
                     f"--kubeconfig={path}",
                     "--leader-elect=false",
-                    "--secure-port=0",  # nobody asks it anything
+                    "--secure-port=0",
                     f"--cert-dir={folder}/scheduler",
                     stderr=asyncio.subprocess.DEVNULL,
                 )
                 try:
                     waiting = await cluster.make(pod)
-                    await _said(cluster)
+                    await _wait_for_decision(cluster)
                     await asyncio.sleep(QUIET)
                     seen = await cluster.seen()
                     return {"objects": created, "pod": waiting, "seen": seen}, str(seen["pod"])
@@ -109,14 +112,14 @@ async def record(name: str, scheduler: Path) -> tuple[Object, str]:
                 await client_.close()
 
 
-async def _said(cluster: Cluster) -> None:
+async def _wait_for_decision(cluster: Cluster) -> None:
     async with asyncio.timeout(PATIENCE):
         while "message" not in (await cluster.seen())["pod"]:
             await asyncio.sleep(GLANCE)
 
 
 def record_all(about: str | None, situations_: Any, record_one: RecordOne) -> int:
-    """Records the situations that the command line names, or all, each into a file of its own."""
+    """Records the situations that the command line names, or all of them, one file per situation."""
     parser = argparse.ArgumentParser(description=about)
     built = sorted(BUILT.glob("kube-1.37.*/kube-scheduler"))
     parser.add_argument("--scheduler", type=Path, default=built[-1] if built else None)

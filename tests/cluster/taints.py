@@ -3,10 +3,10 @@
     KUBECONFIG=… python -m tests.cluster.taints [SCENARIO…]
     python -m tests.cluster.taints --controllers PATH [SCENARIO…]
 
-Every scenario of `tests/support/taint_scenarios.py` has a namespace of its own, and leaves what was
-seen in `tests/cases/taints`. One at a time: the taints are the node's. `busybox` has to be there.
-With `--controllers` Kubernetes' own kube-controller-manager taints the node of a simulated cluster
-and ends its pods, in place of ours.
+Each scenario of `tests/support/taint_scenarios.py` has its own namespace. Its outcome is written
+into `tests/cases/taints`. The scenarios run one after the other, since they taint the same node. The
+node must have the image `busybox`. With `--controllers`, Kubernetes' own kube-controller-manager
+taints the node of a simulated cluster and evicts its pods, in place of claimd's simulated controllers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CASES = Path(__file__).parents[1] / "cases" / "taints"
 
 
 class TaintedCluster(RealCluster):
-    """Its node is as before when the scenario has ended."""
+    """A cluster whose node gets its former taints back when the scenario has ended."""
 
     def __init__(self, kubectl: Kubectl) -> None:
         super().__init__(kubectl)

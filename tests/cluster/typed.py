@@ -1,6 +1,7 @@
-"""The commands of install.md, migrate.md and troubleshooting.md, and in which story each is typed.
+"""The commands of install.md, migrate.md and troubleshooting.md, and the stories that run them.
 
-tests/test_typed.py compares the stories with the pages. test_30_typed.py types them on the rig.
+A story is a row of commands that a person would type. tests/test_typed.py compares the stories with
+the pages. test_30_typed.py types the stories on the rig.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _COMMENT = re.compile(r" +# .*$")
 
 
 def commands(page: str) -> list[str]:
-    """Returns the page's commands, each once, without comments. One may have several lines."""
+    """Returns the page's commands without comments and duplicates. A command may have several lines."""
     text = _FENCED.sub("", (ROOT / f"docs/{page}.md").read_text())
     found = []
     lines = iter(text.splitlines())
@@ -90,7 +91,7 @@ PODS_OF_PLUGINS, PODS_OF_CLAIMS = [command for command in commands("migrate") if
 
 # ---------------------------------------------------------------- troubleshooting.md
 
-# Where pod `train` runs with a claim. A filter that finds nothing ends with 1.
+# The commands to type while a pod `train` runs with a claim.
 LOOKED_AT = (
     "kubectl -n claimd-system exec POD -- claimd doctor",
     "kubectl -n claimd-system get pods -o wide -l app.kubernetes.io/name=claimd",
@@ -125,12 +126,13 @@ LOOKED_AT = (
     "kubectl -n claimd-system get daemonset claimd -o "
     "jsonpath='{.spec.template.spec.containers[0].env}'",
 )
+# The commands whose filter may find nothing. Then their exit code is 1.
 FILTERED = (
     "kubectl -n claimd-system logs POD | grep 'its parts'",
     "claimd devices -o wide | grep 'not watched'",
     "kubectl -n claimd-system logs POD | grep -E 'not written|refuse'",
     "kubectl -n claimd-system logs POD | grep 'status.devices was not written'",
-    # The GPUs are fake: there may be no node of this name.
+    # The GPUs are fake, so there may be no /dev/nvidia*.
     "kubectl exec train -- sh -c 'ls -l /dev/nvidia*; env | grep -E \"CLAIMD|NVIDIA\"'",
 )
 
@@ -162,22 +164,22 @@ STORIES: dict[str, tuple[str, ...]] = {
     "troubleshooting": (*LOOKED_AT, *FILTERED),
 }
 
-# The commands that no story types, with the reason.
+# The commands that no story types, with the reasons.
 NOT_TYPED = {
-    "make image": "the rig builds the same Containerfile without podman",
-    "podman tag claimd registry.example.com/claimd:0.1.0": "there is no podman",
+    "make image": "the rig builds the same Containerfile with other bases",
+    "podman tag claimd registry.example.com/claimd:0.1.0": "there is no registry",
     "podman push registry.example.com/claimd:0.1.0": "there is no registry",
     "skopeo copy --all oci-archive:dist/claimd-0.1.0-image.tar "
     "docker://registry.example.com/claimd:0.1.0": "there is no registry",
     "kubectl drain NODE --ignore-daemonsets": "it would evict the rig's only node",
-    "kubectl drain NODE --ignore-daemonsets --pod-selector=…": "its selector is left to the reader",
-    "kubectl apply": "a part of a sentence",
-    "kubectl apply -k": "a part of a sentence",
-    "kubectl describe pod": "a part of a sentence",
-    "helm uninstall": "a part of a sentence",
-    "helm upgrade": "a part of a sentence",
-    'journalctl -u kubelet | grep -i "not registered"': "the rig's kubelet is no service of systemd",
-    "kubectl -n claimd-system logs POD --previous": "the pod's container has not ended before",
+    "kubectl drain NODE --ignore-daemonsets --pod-selector=…": "the reader chooses the selector",
+    "kubectl apply": "it is a part of a sentence",
+    "kubectl apply -k": "it is a part of a sentence",
+    "kubectl describe pod": "it is a part of a sentence",
+    "helm uninstall": "it is a part of a sentence",
+    "helm upgrade": "it is a part of a sentence",
+    'journalctl -u kubelet | grep -i "not registered"': "the rig's kubelet is no systemd service",
+    "kubectl -n claimd-system logs POD --previous": "the pod's container has not restarted",
     "kubectl apply -f deploy/examples/container-check/nvidia.yaml": "test_16 runs this pod, with the "
     "rig's image in place of the placeholder",
 }

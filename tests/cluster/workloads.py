@@ -3,10 +3,10 @@
     KUBECONFIG=… python -m tests.cluster.workloads [SCENARIO…]
     python -m tests.cluster.workloads --controllers PATH [SCENARIO…]
 
-Every scenario of `tests/support/workload_scenarios.py` has a namespace of its own, four at a time,
-and leaves what was seen in `tests/cases/workloads`. `busybox` has to be on the node. With
-`--controllers` Kubernetes' own kube-controller-manager works on the simulated API server and nodes,
-in place of ours.
+Each scenario of `tests/support/workload_scenarios.py` has its own namespace. Its outcome is written
+into `tests/cases/workloads`. Four scenarios run at a time. The node must have the image `busybox`.
+With `--controllers`, Kubernetes' own kube-controller-manager works on the simulated API server and
+nodes, in place of claimd's simulated controllers.
 """
 
 from __future__ import annotations
@@ -37,20 +37,24 @@ CASES = Path(__file__).parents[1] / "cases" / "workloads"
 CONTROLLERS = (
     "deployment-controller,replicaset-controller,job-controller,ttl-after-finished-controller"
 )
+# The number of scenarios that run at a time.
 AT_ONCE = 4
-PATIENCE = 150.0  # seconds
-GLANCE = 0.3  # seconds between two looks
-QUIET = 3.0  # seconds after a scenario in which Events arrive
+# Seconds in which a step of a scenario must be done.
+PATIENCE = 150.0
+# Seconds between two looks.
+GLANCE = 0.3
+# Seconds after a scenario in which Events may still arrive.
+QUIET = 3.0
 
 
 class RealCluster:
-    """One namespace of it, from the beginning of the scenario to its end."""
+    """A namespace of a real cluster. It is made for a scenario and deleted after it."""
 
     def __init__(self, kubectl: Kubectl) -> None:
         self._namespace = f"workload-{uuid.uuid4().hex[:8]}"
         kubectl("create", "namespace", self._namespace)
         self._kubectl = kubectl.within(self._namespace)
-        # Without it a real cluster takes no pod.
+        # A real cluster refuses pods until the namespace has its default service account.
         self.until(lambda: self.find("serviceaccounts", "default"))
         self.phases: dict[str, list[str]] = {}
         words = ["get", "pods", "--watch", "--output-watch-events", "--output=json"]
@@ -62,7 +66,7 @@ class RealCluster:
         threading.Thread(target=self._note, daemon=True).start()
 
     def _note(self) -> None:
-        """The phases that each pod has had, as the watch tells them."""
+        """Notes the phases of each pod, in their order, from the watch."""
         assert self._watch.stdout is not None
         for line in self._watch.stdout:
             pod = json.loads(line)["object"]
@@ -94,7 +98,7 @@ class RealCluster:
     def until(self, holds: Callable[[], Any]) -> None:
         end = time.monotonic() + PATIENCE
         while not holds():
-            assert time.monotonic() < end, "it takes too long"
+            assert time.monotonic() < end, f"it takes longer than {PATIENCE:.0f} s"
             time.sleep(GLANCE)
 
 
@@ -128,7 +132,7 @@ def record_all(kubectl: Kubectl, names: list[str]) -> bool:
 async def with_real_controllers(
     program: str, controllers: str, ours: tuple[Any, ...], record: Callable[[Kubectl], bool]
 ) -> bool:
-    """Records on a simulated cluster of one node, on which the program is in the place of `ours`."""
+    """Records on a simulated cluster with one node, where the program replaces the loops `ours`."""
     machines = [cluster.Machine(name="one", gpus=["nvidia:h100"])]
     options = server.Options(tls=True)
     programs = cluster.Programs(controllers=Path(program), enabled=controllers, replaced=ours)
@@ -144,7 +148,7 @@ def command(
     ours: tuple[Any, ...],
     record_all: Callable[[Kubectl, list[str]], bool],
 ) -> int:
-    """The exit code of a program that records these scenarios, or those that it is told to."""
+    """Records the scenarios that the command line names, or all of them. Returns the exit code."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--controllers", metavar="PATH", help="a kube-controller-manager")
     parser.add_argument("scenarios", nargs="*", default=list(scenarios))

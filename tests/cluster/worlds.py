@@ -1,7 +1,6 @@
-"""Small worlds for the real scheduler: what drivers publish, what a pod's claims ask for, and
-whether it fits.
+"""Small worlds for the real scheduler: slices, a pod's claims, and whether the pod fits.
 
-Each has a driver and a class named after it, so that all of them may be there at once. Plain data.
+Each world has a driver and a class that are named after it, so that all worlds can be in one cluster.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from tests.cluster.kubectl import Object
 from tests.cluster.objects import API
 
 NODE = "suite-no-kubelet"
-OTHER = "suite-updating"  # has an incomplete pool, in whose sight nobody gets all devices
+# A node with an incomplete pool. Where a node has one, no request for all devices can be allocated.
+OTHER = "suite-updating"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,10 @@ def world(
     config: bool = False,
     **more: Any,
 ) -> World:
-    """`devices` in one slice, or slices by their specs; `more` makes the claim `name`."""
+    """Builds a world with `devices` in one slice, or with slices that have these specs.
+
+    `more` are the fields of the claim that is named after the world.
+    """
     published = [dict(spec) for spec in specs] or [{"devices": devices or []}]
     pools = [spec.get("pool", "") for spec in published]
     missing = more.pop("missing", 0)

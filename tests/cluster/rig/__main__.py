@@ -1,5 +1,6 @@
-"""The rig's command line: `python -m tests.cluster.rig --help`. Verbs call the other modules;
-nothing is done here.
+"""The rig's command line: see `python -m tests.cluster.rig --help`.
+
+This module reads arguments and calls the other modules, which do the work.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from . import build, control_plane, daemons, images, node, packages
 from .places import (
@@ -27,6 +29,51 @@ from .places import (
     newest_kubelet,
     runtime_folder,
 )
+
+# The options, by their names. `arguments` says which verb has which options.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--kube": {
+        "metavar": "VERSION",
+        "help": f"the version of Kubernetes ({KUBE} for a new cluster)",
+    },
+    "--kubelet": {
+        "metavar": "VERSION",
+        "help": "the kubelet's version (default: --kube, or an older one if the container "
+        "runtime needs it)",
+    },
+    "--control-plane-only": {
+        "action": "store_true",
+        "help": "start neither a container runtime nor a kubelet",
+    },
+    "--api-server-only": {
+        "action": "store_true",
+        "help": "start etcd and the API server only",
+    },
+    "--feature-gates": {
+        "metavar": "A=true,B=false",
+        "help": "the feature gates of all Kubernetes components",
+    },
+    "--runtime-config": {
+        "help": "the API versions to serve, in the syntax of kube-apiserver",
+    },
+    "--etcd-fsync": {
+        "action": "store_true",
+        "help": "let etcd sync its writes, which is as safe and as slow as in production",
+    },
+    "--runtime": {
+        "choices": list(RUNTIMES),
+        "help": "the container runtime (default containerd)",
+    },
+    "--oci": {
+        "choices": OCI_RUNTIMES,
+        "help": "the OCI runtime that it uses (default runc for containerd, crun for CRI-O)",
+    },
+    "--cdi": {
+        "choices": CDI_CHOICES,
+        "help": "whether the container runtime reads the CDI specs in /var/run/cdi; "
+        "`elsewhere`: it reads those in /etc/cdi only (default on)",
+    },
+}
 
 
 def packages_(_: argparse.Namespace) -> None:
@@ -62,7 +109,7 @@ def up(asked: argparse.Namespace) -> None:
 
 
 def _choices(asked: argparse.Namespace) -> Choices:
-    """What binaries depend on."""
+    """Returns the choices on which the binaries depend. The other choices have their defaults."""
     kube, runtime = asked.kube or KUBE, asked.runtime or Choices.runtime
     return Choices(
         kube=kube,
@@ -146,52 +193,25 @@ def status(_: argparse.Namespace) -> None:
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.cluster.rig",
-        description="A real one-node Kubernetes on this machine. Needs root and Go; `packages` installs the rest.",
-        epilog=f"State lies in $RIG_STATE (now {STATE}), logs in its logs/; binaries in $RIG_CACHE (now {CACHE}).",
+        description="Runs a real one-node Kubernetes on this machine. Needs root and Go; "
+        "`packages` installs the other programs that it needs.",
+        epilog=f"State and logs are in $RIG_STATE (now {STATE}), binaries in $RIG_CACHE "
+        f"(now {CACHE}).",
     )
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
     def verb(name: str, function: object, text: str, *options: str) -> argparse.ArgumentParser:
         added = verbs.add_parser(name, help=text, description=text)
         added.set_defaults(function=function)
-        known: dict[str, dict[str, object]] = {
-            "--kube": {"metavar": "VERSION", "help": f"of Kubernetes (default {KUBE})"},
-            "--kubelet": {"metavar": "VERSION", "help": "if it is to be an older one"},
-            "--control-plane-only": {
-                "action": "store_true",
-                "help": "no container runtime and no kubelet",
-            },
-            "--api-server-only": {"action": "store_true", "help": "etcd and the API server alone"},
-            "--feature-gates": {"metavar": "A=true,B=false"},
-            "--runtime-config": {
-                "help": "which API versions are served, as kube-apiserver takes it"
-            },
-            "--etcd-fsync": {
-                "action": "store_true",
-                "help": "etcd as safe, and as slow, as in production",
-            },
-            "--runtime": {
-                "choices": list(RUNTIMES),
-                "help": "containers are run by this (default containerd)",
-            },
-            "--oci": {
-                "choices": OCI_RUNTIMES,
-                "help": "the runtime starts them with this (default runc, CRI-O's crun)",
-            },
-            "--cdi": {
-                "choices": CDI_CHOICES,
-                "help": "whether the runtime reads CDI specs, and ours among them (default on)",
-            },
-        }
         for option in options:
-            added.add_argument(option, **known[option])  # type: ignore[arg-type]
+            added.add_argument(option, **OPTIONS[option])
         return added
 
     verb("packages", packages_, "install the Debian packages that are missing")
     verb(
         "build",
         build_,
-        "build the binaries (12 minutes on 2 cores, then cached)",
+        "build the binaries that are not in the cache (all: 12 minutes on 2 cores)",
         "--kube",
         "--control-plane-only",
         "--runtime",
@@ -208,12 +228,12 @@ def arguments() -> argparse.ArgumentParser:
         "--oci",
         "--cdi",
     )
-    verb("up", up, "build what is missing and start the cluster", *all_options)
+    verb("up", up, "build the missing binaries and start the cluster", *all_options)
     verb("down", down, "stop everything that the rig started, unmount, delete the state")
     stopping = verb(
         "node",
         node_,
-        "stop the kubelet alone, or start one, of another version too",
+        "stop the kubelet, or start one that may have another version",
         "--kube",
         "--feature-gates",
     )
@@ -234,10 +254,10 @@ def arguments() -> argparse.ArgumentParser:
     verb(
         "reboot",
         reboot,
-        "what a reboot does to the node: pods die, /var/run/cdi is empty, everything starts again",
+        "do what a reboot does: kill the pods, empty /var/run/cdi, start everything again",
     )
     loading = verb(
-        "load-image", load_image, "make an image out of a root file system and import it"
+        "load-image", load_image, "make an image from the folder of a root file system, import it"
     )
     loading.add_argument("folder", type=Path)
     loading.add_argument("name", metavar="NAME[:TAG]")
@@ -250,9 +270,9 @@ def arguments() -> argparse.ArgumentParser:
     making.add_argument("folder", type=Path)
     making.add_argument("file", type=Path, nargs="?")
     making.add_argument("--tag", default="localhost/claimd:dev")
-    verb("helm", helm, "build Helm, three minutes the first time, and say where it is")
+    verb("helm", helm, "build Helm (three minutes, then cached) and print its path")
     verb("env", env, "print KUBECONFIG and PATH for `eval`")
-    verb("status", status, "say what runs")
+    verb("status", status, "print the process id of each daemon")
     return parser
 
 
@@ -260,7 +280,8 @@ def main() -> int:
     asked = arguments().parse_args()
     if os.geteuid() != 0 and asked.function not in (env, status):
         print(
-            "rig: needs root: it mounts, makes namespaces and listens on port 443", file=sys.stderr
+            "rig: run it as root, because it mounts, makes namespaces and listens on port 443",
+            file=sys.stderr,
         )
         return 1
     try:
@@ -275,7 +296,8 @@ def main() -> int:
             if text
         )
         print(
-            f"rig: {' '.join(error.cmd)} ended with {error.returncode}\n{told}".rstrip(),
+            f"rig: `{' '.join(error.cmd)}` failed with exit code {error.returncode}\n"
+            f"{told}".rstrip(),
             file=sys.stderr,
         )
         return 1

@@ -1,5 +1,6 @@
-"""The cluster's certificates and kubeconfigs, made anew with each cluster. No secret of anything
-else is read.
+"""Makes the certificates and kubeconfigs of a cluster. Each cluster gets new ones.
+
+This module reads no secrets of other programs.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
 def make() -> None:
+    """Writes the certificates into PKI, and a kubeconfig per client into STATE."""
     PKI.mkdir(parents=True, exist_ok=True)
     ca = PKI / "ca.crt"
     _openssl(
@@ -39,13 +41,13 @@ def make() -> None:
     )
     _openssl("genrsa", "-out", PKI / "sa.key", "2048")
     for name, subject in SUBJECTS.items():
-        _signed(name, subject)
+        _sign(name, subject)
     for name in SUBJECTS:
         if name != "apiserver":
             _kubeconfig(name)
 
 
-def _signed(name: str, subject: str) -> None:
+def _sign(name: str, subject: str) -> None:
     key, request, certificate, extensions = (
         PKI / f"{name}.{end}" for end in ("key", "csr", "crt", "ext")
     )

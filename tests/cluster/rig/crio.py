@@ -1,4 +1,7 @@
-"""CRI-O: its configuration, its images and its end. conmon and the OCI runtime are Debian's."""
+"""CRI-O: starts the daemon, imports images and kills pods.
+
+conmon and the OCI runtime come from Debian.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,17 @@ from .places import CDI_FOLDER, PAUSE, STATE, Choices, RigError, run, runtime_fo
 
 DAEMON = "crio"
 ROOT = STATE / "crio"
-# On a node this is on a tmpfs.
+# On a usual node this folder is on a tmpfs.
 RUN = ROOT / "run"
-# Not below run/crio: by such a path the kubelet would take its numbers from cAdvisor, which looks
-# for CRI-O at one place of the machine.
+# The path must not end with run/crio/crio.sock: with such a path the kubelet takes statistics from
+# cAdvisor, which looks for CRI-O's socket in /var/run/crio only.
 SOCKET = ROOT / "crio.sock"
 
 STORE = ("--root", ROOT / "root", "--runroot", RUN / "storage", "--storage-driver", "overlay")
 
 
 def start(choices: Choices) -> None:
-    """Starts it and waits until it answers."""
+    """Starts CRI-O and waits until it answers."""
     build.crio()
 
     ROOT.mkdir(parents=True, exist_ok=True)
@@ -41,12 +44,13 @@ def start(choices: Choices) -> None:
 
 
 def load(choices: Choices, archive: Path, *, unpack: bool = True) -> None:
-    """podman keeps its images as CRI-O does, so that it can put one into CRI-O's store."""
+    """Imports an archive with podman, which can write into CRI-O's image store."""
     del choices, unpack
     run("podman", *STORE, "load", "--quiet", "--input", archive, capture_output=True)
 
 
 def kill_pods(choices: Choices) -> None:
+    """Kills the containers and their monitors."""
     del choices
     for monitor in processes.of("conmon", ROOT):
         for container in processes.children(monitor):
@@ -55,7 +59,9 @@ def kill_pods(choices: Choices) -> None:
 
 
 def forget() -> None:
-    """What a reboot empties. CRI-O knows by its version file there that containers are gone."""
+    """Deletes what a reboot deletes. The version file is part of it: if it is missing, CRI-O knows
+    that there was a reboot and that all containers are gone.
+    """
     mounts.unmount(ROOT)
     shutil.rmtree(RUN, ignore_errors=True)
 
@@ -69,7 +75,7 @@ def _answers() -> bool:
 
 def _configuration(choices: Choices) -> str:
     if choices.cdi == "off":
-        raise RigError("CRI-O has no way to turn CDI off: say `--cdi elsewhere`")
+        raise RigError("CDI cannot be turned off in CRI-O; use `--cdi elsewhere`")
     folders = '"/etc/cdi"'
     if choices.cdi == "on":
         folders += f', "{CDI_FOLDER}"'

@@ -1,5 +1,6 @@
-"""Images without a registry: from a folder, an archive or a Containerfile into the container
-runtime.
+"""Makes images from a folder or a Containerfile and imports them into the container runtime.
+
+No registry takes part.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ int main(void) {
 
 
 def load_folder(folder: Path, name: str, command: tuple[str, ...] = ("/bin/sh",)) -> None:
-    """Makes an image of one layer out of a root file system."""
+    """Makes an image with one layer from the folder of a root file system, and imports it."""
     if ":" not in name.rsplit("/", 1)[-1]:
         name += ":latest"
     archive = STATE / "image.tar"
@@ -54,20 +55,21 @@ def load_folder(folder: Path, name: str, command: tuple[str, ...] = ("/bin/sh",)
 
 
 def load_archive(archive: Path) -> None:
+    """Imports an OCI or Docker archive."""
     _load(archive)
 
 
 def build(context: Path, file: Path, tag: str) -> None:
     """Builds a Containerfile with podman and imports the image.
 
-    It may start from `PYTHON`, which is also its argument BASE, or from its argument COMPILER. Both
-    are made here, because there is no registry.
+    The Containerfile may start from `PYTHON`, or from its arguments BASE and COMPILER. These base
+    images are made from Debian's packages, because there is no registry.
     """
     if not file.exists():
-        raise RigError(f"no {file}: name the Containerfile after the folder")
+        raise RigError(f"there is no {file}; pass the path of a Containerfile after the folder")
     _make_base(PYTHON, "python-image", PYTHON_PACKAGES, "RUN ln -sf python3 /usr/bin/python\n")
     _make_base(COMPILER, "compiler-image", COMPILER_PACKAGES)
-    # the machine's way to its package indexes holds for the build as well
+    # The build reaches the package indexes in the same way as this machine does.
     trust = [
         f"--volume={path}:{path}:ro"
         for path in ("/etc/ssl/certs", "/etc/pip.conf")
@@ -80,15 +82,17 @@ def build(context: Path, file: Path, tag: str) -> None:
     ]
     bases = (f"--build-arg=BASE={PYTHON}", f"--build-arg=COMPILER={COMPILER}")
     run(*PODMAN_BUILD, *trust, *asked, *bases, "-t", tag, "-f", file, context)
+
+    # podman would add the image to an archive that exists already.
     archive = STATE / "build.tar"
-    archive.unlink(missing_ok=True)  # podman adds to what is there
+    archive.unlink(missing_ok=True)
     run("podman", "save", "-q", "--format=oci-archive", "-o", archive, tag)
     _load(archive)
     archive.unlink()
 
 
 def load_own() -> None:
-    """The images that every cluster needs: pause for sandboxes, busybox for pods."""
+    """Makes and imports the images that every cluster needs: pause for sandboxes, busybox for pods."""
     work = STATE / "rootfs"
     shutil.rmtree(work, ignore_errors=True)
     load_folder(_pause(work / "pause"), PAUSE, ("/pause",))
@@ -123,7 +127,7 @@ def _busybox(folder: Path) -> Path:
 
 
 def _make_base(name: str, folder: str, packages: str, more: str = "") -> None:
-    """An image of Debian's packages, if there is none by this name."""
+    """Makes an image from Debian's packages, unless podman has an image with this name already."""
     if run("podman", "image", "exists", name, check=False).returncode == 0:
         return
     work = CACHE / folder
@@ -149,7 +153,7 @@ def _load(archive: Path, *, unpack: bool = True) -> None:
 
 
 def _write_archive(folder: Path, name: str, command: tuple[str, ...], archive: Path) -> None:
-    """An OCI archive: https://github.com/opencontainers/image-spec"""
+    """Writes an OCI archive as https://github.com/opencontainers/image-spec defines it."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         tar.add(folder, arcname=".")

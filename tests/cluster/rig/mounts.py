@@ -1,4 +1,4 @@
-"""Mounts of the machine that the node needs, or leaves behind."""
+"""Changes mounts that the node needs, and removes mounts that it leaves."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ ROOT_WAS_PRIVATE = STATE / "root-was-private"
 
 
 def share_root() -> None:
-    """A node's root mount is shared, as systemd makes it; a machine without it may have it private.
+    """Makes the root mount shared, as systemd does.
 
-    Pods that see what the host mounts later (HostToContainer) are refused there otherwise.
+    Machines without systemd may have a private root mount. Containers whose volumes use the mount
+    propagation HostToContainer or Bidirectional cannot start there.
     """
     if not _is_private(Path("/proc/self/mountinfo").read_text()):
         return
@@ -22,13 +23,14 @@ def share_root() -> None:
 
 
 def unshare_root() -> None:
+    """Makes the root mount private again if `share_root` has changed it."""
     if ROOT_WAS_PRIVATE.exists():
         run("mount", "--make-private", "/")
         ROOT_WAS_PRIVATE.unlink()
 
 
 def unmount(folder: Path) -> None:
-    """Unmounts all that is mounted below the folder."""
+    """Unmounts everything that is mounted below the folder."""
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
     for mount in sorted((m for m in mounts if m.startswith(f"{folder}/")), key=len, reverse=True):
         run("umount", "-l", mount, stderr=subprocess.DEVNULL, check=False)

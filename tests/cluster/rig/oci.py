@@ -1,11 +1,13 @@
-"""Starts an OCI runtime on a machine that is itself a container, in place of the runtime alone:
-`oci.py RUNTIME WORD…`. A file of its own, since it is run by conmon and by shims; the standard
-library alone, of any Python 3.
+"""Starts an OCI runtime on a machine that is itself a container: `oci.py RUNTIME WORD…`.
 
-What such a machine cannot do is taken out of what is asked of it: nobody there has the capability
-SYS_RESOURCE, to give it to privileged containers or to make a process less likely to be ended for
-want of memory than it is itself (containerd sees to both, CRI-O to neither), and crun refuses
-control groups of both kinds at once.
+conmon and containerd's shims run this file in place of the OCI runtime. So it needs no other module
+of the project, and only the standard library of any Python 3.
+
+It removes from the container's specification what such a machine cannot do:
+
+- The machine may lack the capability SYS_RESOURCE. Then privileged containers cannot have it, and
+  oom_score_adj cannot become lower than it is. containerd takes both into account, CRI-O does not.
+- crun refuses to work with cgroups v1 and v2 at once, so cgroups v2 are unmounted for it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from pathlib import Path
 
 UNIFIED = Path("/sys/fs/cgroup/unified")
 HUGETLB = Path("/sys/fs/cgroup/hugetlb")
-SYS_RESOURCE = 24  # its bit
+# The number of this capability, which is also its bit in the sets of /proc/PID/status.
+SYS_RESOURCE = 24
 
 
 def main(runtime: str, words: list[str]) -> None:
@@ -36,7 +39,7 @@ def main(runtime: str, words: list[str]) -> None:
 
 
 def _change(file: Path) -> None:
-    """Changes a container's specification, or that of a process in one."""
+    """Changes the specification of a container, or of a process that is started in a container."""
     document = json.loads(file.read_text())
 
     process = document.get("process", document)
@@ -46,7 +49,7 @@ def _change(file: Path) -> None:
             if "CAP_SYS_RESOURCE" in granted:
                 granted.remove("CAP_SYS_RESOURCE")
 
-    # Linux's hybrid layout has this controller where crun does not look any more.
+    # The hugetlb controller may be in cgroups v2, which crun does not see here.
     if UNIFIED.is_dir() and not HUGETLB.is_dir():
         document.get("linux", {}).get("resources", {}).pop("hugepageLimits", None)
 

@@ -1,5 +1,6 @@
-"""The Debian packages that the rig needs. Nothing else is installed on the machine; Go is expected
-to be there.
+"""Installs the Debian packages that the rig needs, and checks that Go is there.
+
+The rig installs nothing else on the machine.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ OLDEST_GO = (1, 26)
 
 
 def missing() -> list[str]:
+    """Returns the packages that are not installed."""
     absent = []
     for package in PACKAGES:
         answer = run(
@@ -45,7 +47,7 @@ def missing() -> list[str]:
 
 
 def install() -> None:
-    """Installs what is missing; does nothing, and needs no network, when all is there."""
+    """Installs the missing packages. If no package is missing, no network is needed."""
     absent = missing()
     if absent:
         print(f"installing {' '.join(absent)}", flush=True)
@@ -59,17 +61,20 @@ def install() -> None:
 
 
 def check_go() -> None:
+    """Raises RigError if there is no Go on PATH, or if it is too old."""
     if not shutil.which("go"):
         raise RigError(
-            f"no `go` on PATH; the binaries are built from source: install Go {_dotted()} or newer"
+            f"there is no `go` on PATH, but the binaries are built from source; install Go "
+            f"{_oldest_go()} or newer"
         )
     version = run("go", "env", "GOVERSION", capture_output=True, text=True).stdout.strip()
     numbers = tuple(int(part) for part in version.removeprefix("go").split("-")[0].split(".")[:2])
     if numbers < OLDEST_GO:
         raise RigError(
-            f"`go` is {version}; Kubernetes needs {_dotted()} or newer: install it and put it first on PATH"
+            f"`go` is {version}, but Kubernetes needs {_oldest_go()} or newer; install it and put "
+            "it first on PATH"
         )
 
 
-def _dotted() -> str:
+def _oldest_go() -> str:
     return ".".join(str(number) for number in OLDEST_GO)

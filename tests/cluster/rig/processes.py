@@ -1,4 +1,4 @@
-"""Processes that the runtimes start beside themselves, found by what they were called with."""
+"""Finds the processes that container runtimes leave running, such as shims, by their arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def of(command: str, belongs_to: Path) -> list[int]:
-    """Those of this command whose words name the socket or folder, or what lies in it."""
+    """Returns the ids of the command's processes that have this path, or one in it, as an argument."""
     pids = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -23,6 +23,7 @@ def of(command: str, belongs_to: Path) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
+    """Returns the process's children; none if it has ended."""
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
@@ -30,6 +31,6 @@ def children(pid: int) -> list[int]:
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """Sends the signal; a process that has gone already is no matter."""
+    """Sends the signal. Does nothing if the process has ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)

@@ -1,4 +1,4 @@
-"""The verbs of a container runtime of the node, and the module that has them."""
+"""The interface of the modules `containerd` and `crio`, and the choice between them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from .places import Choices
 
 
 class Runtime(Protocol):
-    """A module of this package."""
+    """The functions that a module for a container runtime has."""
 
     DAEMON: str
     SOCKET: Path
 
-    def start(self, choices: Choices) -> None: ...
+    def start(self, choices: Choices) -> None:
+        """Starts the daemon and waits until it answers."""
 
     def load(self, choices: Choices, archive: Path, *, unpack: bool = True) -> None:
         """Imports an OCI archive."""
 
     def kill_pods(self, choices: Choices) -> None:
-        """Ends the containers, without the kubelet and without grace; before the daemon ends."""
+        """Kills the containers at once. Called while the daemon runs and the kubelet does not."""
 
     def forget(self) -> None:
-        """Deletes what a reboot deletes; after the daemon has ended."""
+        """Deletes the state that a reboot deletes. Called after the daemon has ended."""
 
 
 ALL: tuple[Runtime, ...] = (containerd, crio)
 
 
 def of(choices: Choices) -> Runtime:
+    """Returns the module of the chosen container runtime."""
     return crio if choices.runtime == "crio" else containerd
