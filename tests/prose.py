@@ -19,6 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LIMITS = Path(__file__).with_name("prose.toml")
 FOLDERS = ("plugin", "devices")
+# Folders of tests. Their docstrings and comments are measured, their names are not.
+TEST_FOLDERS = ("tests/cluster",)
 GENERATED = "kubelet_api"
 
 # First words of docstrings. A docstring starts with a verb or with the name of the thing.
@@ -117,7 +119,7 @@ Place = tuple[str, str]  # the measure, and where
 
 
 def sources() -> Iterator[Path]:
-    for folder in FOLDERS:
+    for folder in (*FOLDERS, *TEST_FOLDERS):
         for path in sorted((ROOT / folder).rglob("*.py")):
             if GENERATED not in path.parts:
                 yield path
@@ -130,7 +132,9 @@ def places(path: Path) -> Iterator[Place]:
     tree = ast.parse(content)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _of_function(node, name)
+            if not name.startswith(TEST_FOLDERS):
+                yield from _check_name(node, name)
+            yield from _check_docstring(node, name)
 
     for line, text in _prose(content, tree):
         for measure, pattern in IDIOMS.items():
@@ -138,13 +142,16 @@ def places(path: Path) -> Iterator[Place]:
                 yield measure, f"{name}:{line}: {match[0]}"
 
 
-def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[Place]:
+def _check_name(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[Place]:
     where = f"{name}:{node.lineno}: {node.name}"
     if PARTICIPLE.fullmatch(node.name):
         yield "name is a participle", where
     if node.name.strip("_") in BARE_PREPOSITIONS:
         yield "name is a preposition", where
 
+
+def _check_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[Place]:
+    where = f"{name}:{node.lineno}: {node.name}"
     words = re.findall(r"[A-Za-z']+", ast.get_docstring(node) or "")
     if not words:
         return

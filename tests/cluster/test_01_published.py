@@ -1,4 +1,4 @@
-"""Line 1: registered and published."""
+"""Line 1: the driver is registered, and its GPUs are published."""
 
 from __future__ import annotations
 

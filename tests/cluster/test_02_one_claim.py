@@ -1,4 +1,4 @@
-"""Line 2: a pod with one claim, from the container's device nodes to the last trace of the claim."""
+"""Line 2: a pod with one claim gets its device nodes, and nothing of the claim remains afterwards."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_unknown_field_of_a_configuration_is_refused_when_it_is_written(ns: Kube
 
 
 def test_variable_that_a_claim_cannot_set_is_named_to_the_user(ns: Kubectl, driver: Driver) -> None:
-    """A class could leave it to claims, so that only prepare can tell."""
+    """Admission accepts the claim, because a class could allow the variable. Prepare refuses it."""
     wrong = configured(environment={"LD_PRELOAD": "/x"})
     ns.create(claim("one", wrong), pod("user", driver.node, {"gpu": "one"}))
 

@@ -1,4 +1,4 @@
-"""Line 3: pods of every shape that the API offers for claims."""
+"""Line 3: pods use claims in all ways that the API offers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Line 4: the kubelet restarts. It deletes our slices when it starts, and knows us only after it
-has found us again.
+"""Line 4: the kubelet restarts. It deletes the driver's slices when it starts, and knows the driver
+again after it has found its socket.
 """
 
 from __future__ import annotations

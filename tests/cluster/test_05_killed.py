@@ -33,7 +33,8 @@ def test_killed_while_pods_run(rig: Rig, ns: Kubectl, driver: Driver, running: R
         assert (
             status["restartCount"] == plugin["status"]["containerStatuses"][0]["restartCount"] + 1
         )
-        return driver.is_registered()  # the pod's own condition can be from before its death
+        # The pod's condition can be from before the plugin was killed.
+        return driver.is_registered()
 
     wait_for("the plugin to come back by itself", back, seconds=60)
     assert [_identity(each) for each in driver.slices()] == slices
@@ -61,7 +62,7 @@ def _identity(each: Object) -> tuple[object, ...]:
 
 
 def processes_of(pod_uid: str) -> list[int]:
-    """The pod's `claimd run` on this machine, known by its environment."""
+    """Returns the ids of the pod's `claimd run` processes, which have the pod's UID as a variable."""
     mark = f"CLAIMD_POD_UID={pod_uid}".encode()
     pids = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -69,7 +70,7 @@ def processes_of(pod_uid: str) -> list[int]:
             words = (folder / "cmdline").read_bytes().split(b"\0")
             if b"run" in words and mark in (folder / "environ").read_bytes().split(b"\0"):
                 pids.append(int(folder.name))
-        except OSError:  # it ended while we looked
+        except OSError:  # the process has ended
             continue
     assert pids, f"no process of pod {pod_uid} on this machine"
     return pids

@@ -10,7 +10,7 @@ from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.objects import claim, pod
 
 WORKERS = 3
-# More if pods come slowly: now and then a kubelet needs 60 to 90 s for one.
+# The time is longer if pods start slowly: sometimes a kubelet needs 60 to 90 s for a pod.
 UPDATES, MOST_UPDATES = 2, 30
 
 
@@ -56,14 +56,15 @@ def _identity(each: Object) -> tuple[object, ...]:
 
 
 def _is_the_kubelets_own(event: Object) -> bool:
-    """It could not read the claim, so it asked no driver: the API server's authorizer had not yet
-    seen the pod.
+    """Returns True if the kubelet could not read the claim, and so did not call the driver.
+
+    This happens while the API server's authorizer does not know about the pod yet.
     """
     return "fetch ResourceClaim" in event["message"] and "forbidden" in event["message"]
 
 
 class _Worker(threading.Thread):
-    """One pod after the other, each with a claim of its own."""
+    """Creates pods with a claim one after the other, and deletes each pod as soon as it runs."""
 
     def __init__(self, ns: Kubectl, node: str, number: int, stop: threading.Event) -> None:
         super().__init__()
@@ -76,7 +77,7 @@ class _Worker(threading.Thread):
             while not self.stop.is_set():
                 self._round(f"w{self.number}-{self.rounds}")
                 self.rounds += 1
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:  # noqa: BLE001 - the test raises it
             self.failure = error
 
     def _round(self, name: str) -> None:

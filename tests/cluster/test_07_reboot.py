@@ -1,4 +1,4 @@
-"""Line 7: a reboot of the node, and folders that someone emptied."""
+"""Line 7: the node reboots, or someone empties folders of the driver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.cluster.driver import CDI, CLAIMS, TREE, Driver, given, is_ready, nod
 from tests.cluster.kubectl import Kubectl, KubectlError, Object
 from tests.cluster.objects import DRIVER, claim, container, pod
 
-HOST_TREE = Path("/var/lib/claimd-fake")  # the tree that the overlay keeps on the node
+# The folder of the fake GPUs on the node.
+HOST_TREE = Path("/var/lib/claimd-fake")
 PLUGIN, REGISTRY = Path(CLAIMS).parent, "/var/lib/kubelet/plugins_registry"
 BOOT_ID = HOST_TREE / "proc/sys/kernel/random/boot_id"
 
@@ -60,7 +61,8 @@ def test_cdi_folder_emptied_under_a_running_pod(
     uid = ns.get("resourceclaim", "one")["metadata"]["uid"]
 
     driver.exec("find", CDI, "-mindepth", "1", "-delete")
-    with contextlib.suppress(KubectlError):  # it may end before its answer
+    # The container may end before kubectl gets its answer.
+    with contextlib.suppress(KubectlError):
         ns.exec("user", "touch", "/tmp/end")
 
     def again() -> Object:
@@ -85,14 +87,14 @@ def test_emptied_cdi_folder_is_filled_within_a_second(
     for user in users:
         running(user)
     uids = {ns.get("resourceclaim", user)["metadata"]["uid"] for user in users}
-    # In one command, since each way to the pod takes its time: empties it, and says after a second
-    # what is there.
+    # Empties the folder, and lists it after a second. One command does both, because each call of
+    # kubectl takes time.
     told = driver.exec("sh", "-c", f"find {CDI} -mindepth 1 -delete; sleep 1; ls {CDI}")
     assert all(uid in told for uid in uids), f"after a second: {told}"
 
 
 def test_emptied_plugin_folder_and_registry(ns: Kubectl, driver: Driver, running: Running) -> None:
-    """The kubelet takes the plugin for gone, and for there again; a claim that it held is kept."""
+    """The kubelet notices that the plugin has gone and come back. A prepared claim stays prepared."""
     ns.create(claim("before"), pod("before", driver.node, {"gpu": "before"}))
     container = _container_id(running("before"))
     held, registered = set(driver.records()), driver.registrations()

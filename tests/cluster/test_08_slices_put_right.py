@@ -10,7 +10,8 @@ from tests.cluster.driver import Driver
 from tests.cluster.kubectl import Kubectl, Object
 
 ROUNDS = 3
-LOOKS = 5  # that are waited for at least: on a busy machine each takes a second
+# The least number of looks. On a busy machine each look takes a second.
+LOOKS = 5
 
 
 def test_deleted_slice_is_back_within_a_second(kube: Kubectl, driver: Driver) -> None:
@@ -44,7 +45,7 @@ def test_edited_attribute_is_right_within_a_second(kube: Kubectl, driver: Driver
 
 
 def test_foreign_slice_of_our_pool_is_removed(kube: Kubectl, driver: Driver) -> None:
-    """A slice that a former version left would make the pool incomplete for ever."""
+    """A slice that a former version left would make the pool incomplete forever."""
     wanted = _steady(driver)
     stray = driver.slices()[0]
     stray["metadata"] = {
@@ -61,14 +62,17 @@ def _content(driver: Driver) -> list[Object]:
 
 
 def _steady(driver: Driver) -> list[Object]:
-    """Returns the slices when all GPUs are there, and nothing else is."""
+    """Waits until exactly the GPUs of the tree are published, and returns their devices."""
     addresses = driver.tree_addresses()
     wait_for("all GPUs", lambda: sorted(driver.published()) == addresses)
     return _content(driver)
 
 
 def _right_again(driver: Driver, wanted: list[Object], gone: str = "") -> None:
-    """The clock runs from the end of the deed; a look that began in time and says yes counts."""
+    """Checks that the slices have this content again within a second after the change.
+
+    A look counts as in time if it began in time.
+    """
     deed = time.monotonic()
     for looks in itertools.count(1):
         began = time.monotonic()

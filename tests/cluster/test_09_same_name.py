@@ -1,4 +1,4 @@
-"""Line 9: a claim is deleted and created again with the same name while its pod is being torn down."""
+"""Line 9: a claim is deleted and created again with the same name while its pod terminates."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_claim_again_while_its_pod_ends(
     second = ns.get("resourceclaim", "same")["metadata"]["uid"]
     assert second != first
     ns.create(pod("new", driver.node, {"gpu": "same"}))
-    running(
-        "new", seconds=150
-    )  # the kubelet may refuse it once, and tries again after a minute and a half at most
+
+    # The kubelet may refuse the claim once. It tries again after 90 s at most.
+    running("new", seconds=150)
 
     assert len(given(ns, "new")) == 1
     wait_for(

@@ -1,4 +1,4 @@
-"""Line 10: what the DaemonSet's own token may do, and what it may not."""
+"""Line 10: the rights that the DaemonSet's token has, and those that it does not have."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ MAY_NOT = [
 
 @pytest.fixture(scope="module")
 def as_driver(kube: Kubectl, driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
-    """kubectl with the token that lies in the running pod."""
+    """Returns kubectl with the token of the running pod."""
     config = json.loads(kube("config", "view", "--raw", "--minify", "--flatten", "--output=json"))
     config["users"] = [{"name": "claimd", "user": {"token": driver.read(TOKEN).strip()}}]
     config["contexts"][0]["context"]["user"] = "claimd"

@@ -1,8 +1,9 @@
-"""Line 11: API servers that serve one version of resource.k8s.io only, and one that is upgraded
-while we run.
+"""Line 11: API servers that serve one version of resource.k8s.io only, and an API server that is
+upgraded while claimd runs.
 
-Control planes of their own, one after the other, so no other cluster may be up; `claimd run` is a
-process of this machine, and the test is its kubelet. Part of `python -m tests.cluster --matrix`.
+These tests start control planes one after the other, so no other cluster may be up. `claimd run` is
+a process of this machine, and the test plays its kubelet. `python -m tests.cluster --matrix` runs
+this file.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from tests.cluster.rig import daemons, places
 
 NODE = "suite-node"
 VERSIONS = ("v1beta1", "v1beta2", "v1")
-LOOKS = 5  # that are waited for at least: on a busy machine each takes a second
+# The least number of looks. On a busy machine each look takes a second.
+LOOKS = 5
 
 
 def serving(*wanted: str) -> str:
-    """kube-apiserver's flag for these versions of resource.k8s.io and no other."""
+    """Returns the value of --runtime-config that serves these versions of resource.k8s.io only."""
     return ",".join(
         ["api/all=true", *(f"resource.k8s.io/{v}=false" for v in VERSIONS if v not in wanted)]
     )
@@ -69,7 +71,7 @@ class World:
         wait_for("six GPUs in slices", look, seconds)
 
     def allocated(self, name: str, device: str) -> str:
-        """A claim as the scheduler leaves it; its uid."""
+        """Creates a claim with an allocation, as the scheduler writes it, and returns its UID."""
         flat = {"deviceClassName": DRIVER}
         asked = {"name": "gpu", **(flat if self.version == "v1beta1" else {"exactly": flat})}
         self.kube.create(
@@ -98,7 +100,7 @@ class World:
         return self.kube.get(self.kind("resourceclaims"), name)
 
     def thread(self, name: str, device: str) -> None:
-        """Returns what claimd shows of a pod with a claim, from the allocation to the last trace."""
+        """Prepares and unprepares a new claim, and checks the files and the status at each step."""
         uid = self.allocated(name, device)
         (prepared,) = self.kubelet.prepare("default", name, uid)
         assert (prepared.pool_name, prepared.device_name) == (NODE, device)
@@ -157,7 +159,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.terminate()
         process.wait(10)
     rig("down")
-    print((tmp_path / "log").read_text())  # pytest shows it when the test has failed
+    print((tmp_path / "log").read_text())  # pytest shows the log if the test has failed
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -174,8 +176,9 @@ def test_only_one_version_is_served(start: Start, version: str) -> None:
 def test_api_server_is_upgraded_while_we_run(
     start: Start, steps: tuple[tuple[str, ...], ...]
 ) -> None:
-    """From v1beta1 alone to v1 alone, with and without a time when both are served (1.33 to 1.34 by
-    default is without): each step keeps what stands and serves what comes.
+    """Upgrades from v1beta1 only to v1 only. At each step prepared claims stay, and new ones work.
+
+    Both versions may be served in between. By default 1.33 serves only the one, and 1.34 the other.
     """
     world = start("v1beta1")
     world.all_published()
@@ -189,14 +192,15 @@ def test_api_server_is_upgraded_while_we_run(
         world.version = versions[-1]
         world.all_published(seconds=10)
         assert [each["metadata"]["uid"] for each in world.slices()] == uids, (
-            "the slices were written anew"
+            "the slices were written again"
         )
         assert world.process.poll() is None, "the plugin ended"
         world.thread(f"after-{step}", devices[1 + step])
         assert [
             device.device_name for device in world.kubelet.prepare("default", "held", held)
         ] == devices[:1]
-        _deleted_slice_is_back(world, seconds=15)  # its watch may have to find the new server first
+        # claimd's watch may need time to reach the new API server.
+        _deleted_slice_is_back(world, seconds=15)
         uids = [each["metadata"]["uid"] for each in world.slices()]
 
     world.kubelet.unprepare("default", "held", held)

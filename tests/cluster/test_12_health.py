@@ -1,4 +1,4 @@
-"""Line 12: GPUs fall sick, vanish and come back, and the kernel has much to say."""
+"""Line 12: GPUs become unhealthy, vanish and come back, and the kernel sends many events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.objects import DRIVER, claim, devices, pod, request
 
 EFFECT = "NoExecute"
-CALM = 1.2  # seconds without an event, after which the next one is looked at, at once
+# Seconds without an event after which claimd reacts to the next event at once.
+CALM = 1.2
 ROUNDS = 8
 
 
@@ -77,7 +78,8 @@ def test_a_gpu_that_hangs_under_a_pod(ns: Kubectl, evicting: Driver, running: Ru
         status, reason, message = condition
         assert (status, reason) == ("False", "Wedged")
         assert "the GPU hangs" in message
-        if driver.kubelet() >= (1, 36):  # those before have ResourceHealthStatus off by default
+        # Older kubelets have the feature gate ResourceHealthStatus off by default.
+        if driver.kubelet() >= (1, 36):
             said = wait_for(
                 "Unhealthy in the pod's status",
                 lambda: _unhealthy(ns.find("pod", "user")),
@@ -122,7 +124,8 @@ def test_a_burst_of_300_events(evicting: Driver, rig: Rig) -> None:
         name = f"gpu-{address.replace(':', '-').replace('.', '-')}"
         wait_for("the first look", lambda: driver.taints()[name], seconds=5)
         fake.plug(FAKE_TREE, address)
-        time.sleep(CALM)  # there is no fact to wait for: nothing must happen
+        # There is no fact to wait for, because nothing must happen.
+        time.sleep(CALM)
         before = {
             name: driver.metric(name)
             for name in ("claimd_scans_total", "claimd_slice_writes_total")
@@ -151,7 +154,8 @@ def test_from_the_kernel_s_event_to_the_slice(
     with _watching(driver) as seen:
         for _ in range(ROUNDS // 2):
             for change, tainted in ((fake.unplug, True), (fake.plug, False)):
-                time.sleep(CALM)  # the events before must not count
+                # The earlier events must not count.
+                time.sleep(CALM)
                 change(FAKE_TREE, address)
                 began = time.monotonic()
                 _announce()
@@ -170,7 +174,7 @@ def test_from_the_kernel_s_event_to_the_slice(
 
 
 def _announce(times: int = 1) -> None:
-    """Has the kernel send `change` events of a real PCI device."""
+    """Makes the kernel send `change` events of a real PCI device."""
     path = sorted(Path("/sys/bus/pci/devices").glob("*/uevent"))[0]
     for _ in range(times):
         path.write_text("change")
@@ -202,7 +206,7 @@ def _condition(held: Object) -> tuple[str, str, str] | None:
 
 @contextmanager
 def _watching(driver: Driver) -> Iterator[queue.Queue[tuple[float, Object]]]:
-    """Our slices as they change, and when each was seen."""
+    """Yields a queue that gets each change of the driver's slices, with the time of the change."""
     seen: queue.Queue[tuple[float, Object]] = queue.Queue()
     selector = f"--field-selector=spec.driver={DRIVER},spec.nodeName={driver.node}"
     words = ("get", "resourceslices", selector, "--watch", "--output=json")
@@ -217,7 +221,8 @@ def _watching(driver: Driver) -> Iterator[queue.Queue[tuple[float, Object]]]:
         decoder, text = json.JSONDecoder(), ""
         for line in process.stdout:
             text += line
-            if line.startswith("}"):  # the end of a document, as kubectl indents
+            # kubectl indents, so this is the end of a document.
+            if line.startswith("}"):
                 seen.put((time.monotonic(), decoder.decode(text)))
                 text = ""
 

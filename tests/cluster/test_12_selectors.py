@@ -1,6 +1,4 @@
-"""Selectors that the API server takes or refuses are those that our CEL takes or refuses as new,
-for any reason.
-"""
+"""Selectors: claimd's CEL refuses a new selector if and only if the API server refuses it."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ def device_class(number: int, expression: str) -> Object:
 
 
 def refusals(kube: Kubectl, asked: dict[int, str]) -> dict[int, str]:
-    """Returns the API server's reason for each that it refuses. Nothing is stored."""
+    """Returns the API server's reasons for the expressions that it refuses. This is a dry run."""
     items = [device_class(number, expression) for number, expression in asked.items()]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     try:
@@ -65,11 +63,12 @@ def refusals(kube: Kubectl, asked: dict[int, str]) -> dict[int, str]:
 def test_the_api_server_refuses_the_same(kube: Kubectl) -> None:
     asked = dict(enumerate(expressions()))
     refused = refusals(kube, asked)
-    assert refused, "the API server refuses none: were they read at all?"
+    assert refused, "the API server refused no expression; it may not have read them"
+
+    # The API server goes on after a refusal, so it has accepted the others.
     accepted = {number: expression for number, expression in asked.items() if number not in refused}
-    assert (
-        refusals(kube, accepted) == {}
-    )  # it goes on after a refusal, so these have been judged, and are taken
+    assert refusals(kube, accepted) == {}
+
     different = [
         (expression, refused.get(number, "taken"))
         for number, expression in asked.items()

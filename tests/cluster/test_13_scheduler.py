@@ -1,8 +1,7 @@
-"""The scheduler and our allocator asked about the same worlds: the same devices, or both no. And
-`claimd explain`.
+"""Line 13: the scheduler and claimd's allocator choose the same devices in the same worlds, or both
+choose none. `claimd explain` names the cause.
 
-The worlds' node is an object without a kubelet, so that no pod ever starts; each world has a driver
-of its own.
+The worlds' node is an object without a kubelet, so no pod ever starts. Each world has its own driver.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def nodes(kube: Kubectl) -> Iterator[None]:
 
 @pytest.fixture
 def worlds(kube: Kubectl, ns: Kubectl, nodes: None) -> Iterator[None]:
-    """All at once, as the scheduler takes its time for each."""
+    """Creates all worlds at once, because the scheduler needs some time for each."""
     everywhere = [document for world in WORLDS for document in (*world.classes, *world.slices)]
     kube.create(*everywhere)
     ns.create(*[claim for world in WORLDS for claim in world.claims])
@@ -78,8 +77,9 @@ def pod(world: World) -> Object:
 
 
 def all_decided(ns: Kubectl) -> bool:
-    """Whether the scheduler has said yes or no to each. A no may be early, before it has seen all
-    objects.
+    """Returns True if the scheduler has decided about each pod. Raises AssertionError otherwise.
+
+    A pod that fits may be refused at first, while the scheduler has not seen all objects.
     """
     fits = {world.name for world in WORLDS if world.fits}
     for pod_ in ns.list("pods"):
@@ -110,7 +110,7 @@ def told(allocation: Object) -> object:
 
 
 def ours(world: World, everything: Object, claims: list[Object]) -> list[object] | None:
-    """Returns our verdicts, from the objects as the API server has them, with its defaults."""
+    """Returns the allocations of claimd's allocator, from the objects as the API server has them."""
     waiting = [
         {name: value for name, value in claim.items() if name != "status"} for claim in claims
     ]
@@ -143,7 +143,7 @@ def test_the_scheduler_decides_the_same(
 
 
 def explained(ns: Kubectl, folder: Path, *words: str) -> str:
-    """Returns the answer that a person with the shipped role gets."""
+    """Returns the answer of `claimd explain` for a person who has the shipped role."""
     ns("apply", "--kustomize", str(ROOT / "deploy/explain"))
     ns("create", "serviceaccount", "person")
     binding = f"suite-explain-{ns.namespace}"

@@ -1,6 +1,7 @@
-"""Line 14: GPUs that are divided. The API server takes their counters, the scheduler counts by
-them, and a container gets its part and nothing of the others. The divided GPU itself is no GPU to
-ask for.
+"""Line 14: GPUs that are divided into parts.
+
+The API server accepts their counters, the scheduler uses them, and a container gets its own part
+only. A claim for a GPU does not get the divided GPU as a whole.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from tests.cluster.objects import DRIVER, claim, devices, pod, request
 
 DIVIDED = ["nvidia:a100,mig=3g.40gb:1g.10gb", "amd:mi300x,mode=cpx,memory_mode=nps4,kfd=closed"]
 COUNTERS = {"nvidia": ("instances", "2"), "amd": ("partitions", "8")}
-SETTLE = 30.0  # seconds: GPUs that were there before stay for the grace
+# Seconds until the published devices are those of the tree. Vanished GPUs stay for the grace period.
+SETTLE = 30.0
 ALL = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "DeviceClass",
@@ -46,7 +48,7 @@ def published(driver: Driver) -> set[str]:
 
 @pytest.fixture(scope="module")
 def divided(driver: Driver, rig: Rig) -> Iterator[Inventory]:
-    """The node has two more fake GPUs for a while."""
+    """Adds two fake GPUs to the node, and removes them after the tests."""
     before = json.loads((FAKE_TREE / fake.MARKER).read_text())
     more = fake.parse(DIVIDED)["devices"]
     assert isinstance(more, list)
@@ -94,7 +96,7 @@ def all_of(whole: Gpu, device_class: str) -> Object:
 
 
 def refusal(ns: Kubectl, name: str) -> str:
-    """Returns what the scheduler says of a pod that it has no place for."""
+    """Returns the scheduler's message about a pod that does not fit, or ""."""
     for condition in ns.get("pod", name).get("status", {}).get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition["message"])
@@ -149,7 +151,7 @@ def test_who_has_a_part_excludes_who_wants_all(
     ns("delete", "pod", "user", "neighbour", seconds=60)
     ns("delete", "resourceclaim", "part", "beside", seconds=60)
 
-    # Nobody is left who has a part, and still it is nobody's as a whole.
+    # No pod has a part any more. The divided GPU still cannot be allocated as a whole.
     time.sleep(2)
     assert "cannot allocate all claims" in refusal(ns, "greedy")
 
@@ -157,7 +159,7 @@ def test_who_has_a_part_excludes_who_wants_all(
 def test_a_monitor_has_admin_access_to_a_gpu_whose_parts_pods_have(
     ns: Kubectl, divided: Inventory, driver: Driver, running: Running, vendor: str
 ) -> None:
-    """The namespace has the label, by this test's name."""
+    """The fixture `ns` labels the namespace for admin access, because of this test's name."""
     whole = whole_of(divided, vendor)
     watched = all_of(whole, f"all.{DRIVER}")
     watched["exactly"]["adminAccess"] = True
@@ -191,7 +193,7 @@ def test_a_class_that_takes_anything_gets_a_divided_gpu_refused_by_name(
     ns.create(ALL, claim("all", devices(wanted)), pod("greedy", driver.node, {"gpu": "all"}))
     try:
         advice = f"ask for a part of it, by the DeviceClass part.{DRIVER}"
-        # Long enough for one more try of the kubelet, as in `running`.
+        # This is long enough for a second try of the kubelet, as in the fixture `running`.
         wait_for("the reason", lambda: advice in reasons(ns, "greedy"), 110)
         assert f"{whole.name} is divided" in reasons(ns, "greedy")
     finally:

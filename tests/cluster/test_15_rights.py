@@ -1,5 +1,7 @@
-"""What one node's token may do, on real API servers of several releases: the cases of tests/test_rights.py, with the
-manifests applied under the shipped names and under others. Control planes of their own; part of `--matrix`.
+"""Line 15: the rights of one node's token on real API servers of several releases.
+
+The cases are those of tests/test_rights.py, with the manifests under the shipped names and under
+others. These tests start their own control planes. `python -m tests.cluster --matrix` runs them.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ from tests import test_rights as cases
 from tests.cluster.conftest import Rig
 from tests.cluster.rig import daemons, places
 
-# The releases before Kubernetes could tell a report from an allocation by itself, and the newest.
+# The newest release, and releases that do not distinguish reports from allocations themselves.
 RELEASES = ("1.34.4", "1.35.1", "1.36.4", places.KUBE)
 
 
 class RealCluster(cases.Cluster):
-    """The same requests over TLS; the administrator has a certificate."""
+    """A cluster whose requests go over TLS, and whose administrator has a certificate."""
 
     def __init__(self, kubeconfig: Path, folder: Path, namespace: str, account: str) -> None:
         super().__init__(None, namespace, account)
@@ -80,7 +82,7 @@ class RealCluster(cases.Cluster):
         return document
 
     async def clean_up(self) -> None:
-        """Takes away what the last test left, and the manifests, which this one applies anew."""
+        """Deletes what the last test left, and the manifests, which each test applies again."""
         for item in (await self.admin("GET", cases.SLICES))["items"]:
             await self.admin("DELETE", f"{cases.SLICES}/{item['metadata']['name']}")
         await self.admin("DELETE", cases.EVENTS)
@@ -100,13 +102,14 @@ class RealCluster(cases.Cluster):
                         await self.admin("DELETE", f"{collection}/{item['metadata']['name']}")
 
     async def policies_work(self) -> None:
-        """An API server needs a moment until it asks a policy that is new."""
+        """Waits until the API server evaluates new policies, which takes a moment."""
         async with asyncio.timeout(30):
             stranger = cases.slice_of(node="n2")
             path = f"{cases.SLICES}?dryRun=All"
             while (await self.ask("POST", path, stranger))[0] != 422:
                 await asyncio.sleep(0.2)
-            await asyncio.sleep(1)  # both policies come with one look, but not in one step
+            # The API server finds both policies at once, but compiles one after the other.
+            await asyncio.sleep(1)
 
 
 def _file(document: dict[str, str], key: str, folder: Path) -> str:

@@ -1,7 +1,7 @@
-"""Line 16: what people apply beside the base: any two components together, and the pods that show
-what a program in a container finds.
+"""Line 16: any two components of the manifests together, and the pods that check what a program in
+a container finds.
 
-The component openshift is not here: no Kubernetes but OpenShift has the kind that it adds.
+The component openshift is left out, because only OpenShift has the kind that it adds.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ def apply(kube: Kubectl, folder: str | Path) -> None:
 
 @pytest.fixture(scope="module")
 def restored(kube: Kubectl, driver: Driver, rig: Rig) -> Iterator[None]:
-    """The suite's own overlay stands again when the last of them is through."""
+    """Applies the suite's own overlay again after the last test of this file."""
     yield
     apply(kube, ROOT / OVERLAY)
     wait_for_one_pod(driver)
 
 
 def wait_for_one_pod(driver: Driver) -> None:
-    """The one of before an update may still be leaving."""
+    """Waits until there is one claimd pod, since the pod from before an update may still be there."""
     wait_for("one pod of claimd", lambda: [is_ready(each) for each in driver.pods()] == [True], 60)
 
 
 def kustomization(components: tuple[str, ...], folder: Path) -> None:
-    """The suite's overlay, in which fakes give pods something to get, with components."""
+    """Writes a kustomization with the suite's overlay, which has fake GPUs, and these components."""
     root = os.path.relpath(ROOT, folder.resolve())
     document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -81,7 +81,7 @@ def test_pods_run_beside_any_two_components(
 def test_the_check_of_a_container_shows_what_it_was_given(
     ns: Kubectl, driver: Driver, rig: Rig, vendor: str
 ) -> None:
-    """All of a fake GPU but its driver: so the check says what it found, and fails."""
+    """A fake GPU has no driver, so the check says what it found and fails."""
     text = (CHECK / f"{vendor}.yaml").read_text().replace("image: claimd", f"image: {IMAGE}")
     ns("create", "--filename=-", text=text)
     name = f"container-check-{vendor}"

@@ -1,6 +1,7 @@
-"""Line 17: GPUs that several claims have at once. Ten pods of three namespaces share two, by memory
-and by count; the scheduler refuses what does not fit; and where the API server keeps nothing of
-it, every GPU is somebody's alone.
+"""Line 17: GPUs that several claims share.
+
+Ten pods of three namespaces share two GPUs, by memory and by count. The scheduler refuses what does
+not fit. If the API server drops the fields for sharing, each GPU goes to one claim.
 """
 
 from __future__ import annotations
@@ -23,15 +24,19 @@ from tests.cluster.driver import Driver, is_ready, phase, variables
 from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.objects import DRIVER, devices, pod, request, template
 
-GATE = "DRAConsumableCapacity=false,DRAFractionalCapacityRange=false"  # the second needs the first
-SINCE = (1, 36)  # the release from which on the gate is on by itself
-ROLLOUT = 90.0  # seconds
-START = 110.0  # seconds: long enough for a second try of the kubelet
+# The second feature gate needs the first.
+GATE = "DRAConsumableCapacity=false,DRAFractionalCapacityRange=false"
+# The first release with the feature gate on by default.
+SINCE = (1, 36)
+# Seconds until the DaemonSet is rolled out.
+ROLLOUT = 90.0
+# Seconds until a pod runs, which is long enough for a second try of the kubelet.
+START = 110.0
 GI = 1 << 30
 
 
 class Shared(NamedTuple):
-    """The addresses of two GPUs, and how they are shared."""
+    """The addresses of two shared GPUs: one is shared by memory, one by count."""
 
     by_memory: str
     by_count: str
@@ -42,7 +47,7 @@ class Shared(NamedTuple):
 
 
 def apply(kube: Kubectl, share: str) -> None:
-    """The suite's overlay, with this setting."""
+    """Applies the suite's overlay with this setting for sharing, and waits for the rollout."""
     variable = {"name": "CLAIMD_SHARE", "value": share}
     addition = {"op": "add", "path": "/spec/template/spec/containers/0/env/-", "value": variable}
     there = kube.within(drivers.NAMESPACE)
@@ -61,7 +66,7 @@ def apply(kube: Kubectl, share: str) -> None:
 
 
 def sharing(driver: Driver) -> dict[str, tuple[str, bool]]:
-    """Returns, by address, what a published device says of sharing, and whether it may be shared."""
+    """Returns the sharing attribute of each published device and whether it may be shared."""
     return {
         address: (
             device["attributes"]["sharing"]["string"],
@@ -90,7 +95,7 @@ def shared(kube: Kubectl, driver: Driver, rig: Rig) -> Iterator[Shared]:
 
 @pytest.fixture
 def spaces(kube: Kubectl) -> Iterator[list[Kubectl]]:
-    """Three namespaces."""
+    """Makes three namespaces, and deletes them after the test."""
     word = secrets.token_hex(3)
     names = [f"sharing-{number}-{word}" for number in range(3)]
     for name in names:
@@ -109,7 +114,7 @@ def spaces(kube: Kubectl) -> Iterator[list[Kubectl]]:
 
 
 def at(address: str, **capacity: str) -> Object:
-    """A request for so much of the GPU at this address."""
+    """Builds a request for this capacity of the GPU at this address."""
     expression = f'device.attributes["resource.kubernetes.io"].pciBusID == "{address}"'
     more: Object = {"capacity": {"requests": capacity}} if capacity else {}
     return request(
@@ -139,7 +144,7 @@ def claim_of(ns: Kubectl, name: str) -> Object:
 
 
 def consumed(ns: Kubectl, name: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the capacity of the pod's claim, by its allocation and by claimd's report."""
+    """Returns the capacity that the claim consumes, by its allocation and by claimd's report."""
     claim = claim_of(ns, name)
     [result] = claim["status"]["allocation"]["devices"]["results"]
 
@@ -196,7 +201,7 @@ def test_ten_pods_of_three_namespaces_share_two_gpus(
         assert consumed(ns, name) == ({"shares": "1"}, {"shares": "1"})
         assert told(ns, name, "_SHARES") == ["1"]
 
-    # Of 80Gi 78 are taken, and all four shares.
+    # 78Gi of 80Gi and all four shares are in use.
     late = [(spaces[0], "late-m", "memory"), (spaces[1], "late-s", "share")]
     for ns, name, wanted in late:
         ns.create(pod(name, driver.node, {"gpu": f"={wanted}"}))
@@ -207,7 +212,7 @@ def test_ten_pods_of_three_namespaces_share_two_gpus(
             30,
         )
 
-    # Who leaves makes room for one of the same size.
+    # A pod that ends makes room for a pod of the same size.
     for ns, name in (by_memory[1], by_count[2]):
         ns("delete", "pod", name, seconds=60)
     for ns, name, _ in late:
@@ -222,7 +227,7 @@ def test_who_asks_for_nothing_gets_all_of_it(
         template("all", devices(at(shared.by_memory))), pod("all", driver.node, {"gpu": "=all"})
     )
     running(ns, "all")
-    # What a program can have of the 80Gi, in whole steps of 1Gi.
+    # This is what programs can use of 80Gi, in steps of 1Gi.
     assert consumed(ns, "all") == ({"memory": "78Gi"}, {"memory": "78Gi"})
     ns.create(
         template("least", devices(at(shared.by_memory, memory="1Gi"))),
@@ -256,7 +261,7 @@ def test_an_update_of_claimd_leaves_shares_as_they_are(
 def test_without_the_feature_everything_is_exclusive(
     spaces: list[Kubectl], shared: Shared, driver: Driver, kube: Kubectl, rig: Rig
 ) -> None:
-    """The API server knows nothing of it; claimd is told the same, and starts anew."""
+    """Turns the feature off in the API server and in claimd, which restarts."""
     ns = spaces[0]
     rig("apiserver", "restart", "--feature-gates", GATE)
     try:

@@ -1,5 +1,7 @@
-"""Configurations that are wrong are refused by real API servers of several releases when they are written: the cases of
-tests/test_gpu_configs.py, in every version of resource.k8s.io that is served. Part of `--matrix`.
+"""Line 18: real API servers of several releases refuse wrong configurations when they are written.
+
+The cases are those of tests/test_gpu_configs.py, in each version of resource.k8s.io that is served.
+`python -m tests.cluster --matrix` runs them.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ release = rights.release
 
 
 class RealCluster(rights.RealCluster):
-    """The policy of configurations alone, on a real API server."""
+    """A real API server with the policy for configurations, and no other policy."""
 
     refusal = cases.Cluster.refusal
 
     async def set_up(self) -> None:
-        """The policy is there, and asked."""
+        """Applies the policy and waits until the API server evaluates it."""
         await cases.Cluster.set_up(self)  # type: ignore[arg-type]
         await self._decides({"kind": "Wrong"}, refused=True)
 
@@ -37,7 +39,10 @@ class RealCluster(rights.RealCluster):
         await self._decides({"kind": "Wrong"}, refused=False)
 
     async def _decides(self, parameters: Any, *, refused: bool) -> None:
-        """An API server needs a moment until it asks a policy that is new, and leaves one that is gone."""
+        """Waits until the API server refuses, or accepts, these parameters.
+
+        It takes a moment until an API server evaluates a new policy or forgets a deleted one.
+        """
         async with asyncio.timeout(60):
             while bool(await self.refusal("deviceclasses", "v1", parameters)) != refused:
                 await asyncio.sleep(0.2)

@@ -1,5 +1,5 @@
-"""Line 19: pods that say what they said to the vendors' device plugins, and a node that is handed over from one: the
-steps of docs/migrate.md.
+"""Line 19: pods with the resource names of the vendors' device plugins, and the steps of
+docs/migrate.md that hand a node over from a device plugin to claimd.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ divided = test_14_parts.divided
 
 @pytest.fixture(scope="module", autouse=True)
 def names(kube: Kubectl, driver: Driver) -> Iterator[None]:
-    """The classes of the three components; no cluster has to know them."""
+    """Creates the DeviceClasses of the three components, and deletes them after the tests."""
     if driver.kubelet() < (1, 36):
         pytest.skip(f"{driver.older_kubelet()} has DRAExtendedResource off by default")
     files = [f"--filename={COMPONENTS}/{each}-resources/deviceclasses.yaml" for each in VENDORS]
@@ -36,7 +36,7 @@ def names(kube: Kubectl, driver: Driver) -> Iterator[None]:
 
 
 def asking(name: str, node: str, *limits: dict[str, str]) -> Object:
-    """A pod with a container for each of them, and no claim."""
+    """Builds a pod without a claim, with a container for each of these limits."""
     pod_ = pod(name, node, containers=[container(f"c{number}") for number in range(len(limits))])
     for each, limit in zip(pod_["spec"]["containers"], limits, strict=True):
         each["resources"] = {"limits": limit}
@@ -44,7 +44,7 @@ def asking(name: str, node: str, *limits: dict[str, str]) -> Object:
 
 
 def claim_of(ns: Kubectl, name: str) -> Object:
-    """The one that the scheduler made for the pod."""
+    """Returns the claim that the scheduler made for the pod."""
     status = ns.get("pod", name)["status"]["extendedResourceClaimStatus"]
     return ns.get("resourceclaim", status["resourceClaimName"])
 
@@ -84,7 +84,7 @@ def test_a_part_by_its_profile(
 
 
 def test_each_container_gets_its_own(ns: Kubectl, driver: Driver, running: Running) -> None:
-    """Checks two vendors too, and an init container that is given what a later one will have."""
+    """Checks two vendors, and an init container that gets the same GPU as a later container."""
     user = asking("user", driver.node, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "2"}, {})
     user["spec"]["containers"][0]["resources"]["limits"]["amd.com/gpu"] = "1"
     first = container("first", command=["env"])
@@ -105,7 +105,7 @@ def test_each_container_gets_its_own(ns: Kubectl, driver: Driver, running: Runni
 def test_the_api_server_finds_nothing_wrong_with_the_policies(
     kube: Kubectl, driver: Driver
 ) -> None:
-    """Its controller looks at the types of what they compare."""
+    """The API server's controller checks the types in the policies' expressions."""
     name = f"gpuconfigs.{DRIVER}"
 
     def status() -> Object:
@@ -130,7 +130,7 @@ def allocatable(kube: Kubectl, node: str, resource: str = RESOURCE) -> str | Non
 def test_a_node_goes_from_a_device_plugin_to_claimd_and_back(
     kube: Kubectl, ns: Kubectl, driver: Driver, running: Running, rig: Rig
 ) -> None:
-    """One name and one pod text all the time. What runs by the one keeps running when the other takes over."""
+    """Uses the same resource name and pod all the time. Running pods keep running at each change."""
     if not Path(device_plugin.FOLDER).is_dir():
         pytest.skip("the kubelet has no folder for device plugins on this machine")
     plugin = DevicePlugin(RESOURCE, 2)
@@ -138,7 +138,7 @@ def test_a_node_goes_from_a_device_plugin_to_claimd_and_back(
     try:
         wait_for("the plugin's devices", lambda: allocatable(kube, driver.node) == "2", 60)
 
-        # Both are there: the name is the device plugin's, and no claim is made.
+        # While both are on the node, the resource is the device plugin's, and no claim is made.
         ns.create(asking("old", driver.node, {RESOURCE: "1"}))
         running("old")
         assert variables(ns, "old", "c0")[device_plugin.VARIABLE] == RESOURCE
@@ -147,15 +147,15 @@ def test_a_node_goes_from_a_device_plugin_to_claimd_and_back(
     finally:
         plugin.stop()
 
-    # Its devices are 0, which is how the scheduler knows that it is gone; the pod runs on.
+    # The plugin has stopped, so the node has 0 of its devices. The pod keeps running.
     wait_for("no devices of the plugin", lambda: allocatable(kube, driver.node) in (None, "0"), 90)
     assert drivers.is_ready(ns.get("pod", "old"))
     ns.create(asking("new", driver.node, {RESOURCE: "1"}))
     running("new")
     assert len(given(ns, "new", "c0")) == 1
 
-    # The way back: who has a GPU by claimd keeps it, and its claim, until it ends. The scheduler counts both pods
-    # against what the plugin offers, so that a third needs a third device.
+    # On the way back a pod with a claimd GPU keeps it, and its claim, until the pod ends. The
+    # scheduler counts both pods against the plugin's devices, so a third pod needs a third device.
     plugin = DevicePlugin(RESOURCE, 3)
     plugin.start()
     try:
@@ -191,7 +191,7 @@ def test_intel_s_own_device_plugin_hands_a_node_over_and_has_it_back(
     finally:
         plugin.stop()
 
-    # By claimd it has the nodes where programs look for them.
+    # claimd puts the device nodes where programs look for them.
     wait_for("no GPUs of the plugin", lambda: allocatable(kube, node, resource) in (None, "0"), 90)
     ns.create(asking("new", node, {resource: "1"}))
     running("new")

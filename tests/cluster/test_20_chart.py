@@ -1,5 +1,7 @@
-"""Line 20: the Helm chart, as docs/install.md has it: from kustomize to the chart, upgraded, rolled back,
-removed and installed again. Pods that have GPUs notice nothing, and new ones get theirs.
+"""Line 20: the Helm chart by the steps of docs/install.md.
+
+The tests move from kustomize to the chart, upgrade, roll back, remove and install again. Pods with
+GPUs keep running, and new pods get their GPUs.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from tests.cluster.objects import claim, pod
 from tests.cluster.rig import build
 
 REPOSITORY, TAG = IMAGE.rsplit(":", 1)
-# What tests/cluster/overlay is as values, but for one setting, which must not stay behind.
+# The settings of tests/cluster/overlay as values. One setting is left out, so that the chart must
+# remove it.
 VALUES = {
     "image": {"repository": REPOSITORY, "tag": TAG, "pullPolicy": "Never"},
     "components": ["fake"],
@@ -49,7 +52,7 @@ class Helm:
         return done.stdout
 
     def put(self, verb: str, *words: str, chart: str = "deploy/chart") -> str:
-        """Installs or upgrades, and waits for it."""
+        """Installs or upgrades the chart and waits until its pods are ready."""
         values = f"--values={self._values}"
         return self(verb, "claimd", chart, values, "--wait", "--timeout=240s", *words)
 
@@ -61,7 +64,7 @@ class Helm:
 def helm(
     kube: Kubectl, driver: Driver, rig: Rig, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Helm]:
-    """The suite's own overlay stands again when the last test is through."""
+    """Returns Helm, and applies the suite's own overlay again after the last test."""
     if not shutil.which("go"):
         pytest.skip("no Go, with which Helm is built")
     values = tmp_path_factory.mktemp("chart") / "values.json"
@@ -87,7 +90,7 @@ def start(ns: Kubectl, driver: Driver, running: Running, name: str) -> Object:
 
 
 def has(ns: Kubectl, name: str) -> tuple[object, ...]:
-    """Returns the parts of a pod with a GPU that must not change."""
+    """Returns what must not change for a pod with a GPU."""
     pod = ns.get("pod", name)
     restarts = [status["restartCount"] for status in pod["status"]["containerStatuses"]]
     return pod["metadata"]["uid"], restarts, given(ns, name), nodes(ns, name)
@@ -135,12 +138,13 @@ def test_from_kustomize_to_the_chart_and_through_upgrades(
     kept, slices = has(ns, "by-kustomize"), published(driver)
     assert "CLAIMD_ABSENT_GRACE" in settings(driver)
 
-    # the fields that kubectl wrote become Helm's, or each later change of them would be a conflict
+    # Helm becomes the manager of the fields that kubectl wrote. Otherwise each later change of them
+    # would be a conflict.
     take = ("--server-side", "--force-conflicts", "--field-manager=helm")
     driver.kube("apply", *take, f"--kustomize={ROOT / OVERLAY}")
 
-    # what kustomize made becomes the release's; its pods are left to the DaemonSet that Helm makes, for which
-    # they are up to date: both DaemonSets are in their first generation
+    # The release adopts the objects of kustomize. The new DaemonSet adopts the old one's pods, which
+    # are up to date for it, because both DaemonSets are in their first generation.
     driver.kube("delete", "daemonset", "claimd", "--cascade=orphan")
     told = helm.put("install", "--take-ownership", "--force-conflicts")
     driver.kube("rollout", "restart", "daemonset/claimd")
@@ -151,7 +155,7 @@ def test_from_kustomize_to_the_chart_and_through_upgrades(
     labels = driver.kube.get("daemonset", "claimd")["metadata"]["labels"]
     assert labels["app.kubernetes.io/managed-by"] == "Helm"
 
-    # one pod leaves and one comes by the release's first revision
+    # Under the first revision of the release, one pod ends and another one starts.
     ns.delete("pod", "by-kustomize")
     ns.delete("resourceclaim", "by-kustomize")
     start(ns, driver, running, "by-helm")
@@ -201,7 +205,7 @@ def test_removed_and_installed_again(
     )
     label = "--selector=app.kubernetes.io/name=claimd"
     assert kube.within(drivers.NAMESPACE).list(kinds, label) == []
-    # the kubelet takes them away half a minute after the driver has gone
+    # The kubelet deletes the slices half a minute after the driver has gone.
     wait_for("the slices to go", lambda: driver.slices() == [], 90)
 
     helm.put("install")

@@ -1,4 +1,4 @@
-"""Line 21: a container runtime that does not read our CDI specs, and what users see of that."""
+"""Line 21: users see what happens if the container runtime does not read the driver's CDI specs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Turn = Callable[[str], None]
 
 @pytest.fixture
 def cdi(rig: Rig) -> Iterator[Turn]:
-    """Starts the runtime anew with CDI `on`, `off`, or looking `elsewhere`."""
+    """Returns a function that restarts the container runtime with a choice of CDI_CHOICES."""
 
     def turn(choice: str) -> None:
         rig("runtime", "restart", "--cdi", choice)
@@ -37,7 +37,7 @@ def test_with_cdi_off_a_pod_runs_without_its_gpu_and_nobody_says_so(
     assert given(ns, "user") == []
     assert nodes(ns, "user") == {}
 
-    # the driver has done its part, and is not told what became of it
+    # The driver has prepared the claim. It cannot know that the runtime ignores the CDI spec.
     asked = ns.get("resourceclaim", "one")
     assert asked["metadata"]["uid"] in driver.cdi_files()
     assert _warnings(ns) == []
@@ -70,6 +70,6 @@ def test_with_cdi_elsewhere_the_pod_waits_and_its_events_say_why(
 
 
 def _warnings(ns: Kubectl) -> list[Object]:
-    """A cluster without DNS, as the rig is, says so of every pod."""
+    """Returns the pod's warnings, without the warning that a cluster like the rig has no DNS."""
     events = ns.list("events", "--field-selector=type=Warning")
     return [event for event in events if event["reason"] != "MissingClusterDNS"]

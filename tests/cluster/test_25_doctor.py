@@ -1,6 +1,4 @@
-"""`claimd doctor` on a real node: it says nothing of one that is well, and names what is broken, one thing
-after the other.
-"""
+"""Line 25: `claimd doctor` on a real node finds nothing on a healthy node, and names each fault."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ Findings = list[Object]
 
 
 def in_pod(driver: Driver, *words: str) -> Findings:
-    """Runs doctor as an administrator does. The exit code must say the same as the document."""
+    """Runs doctor in claimd's pod, as an administrator does."""
     command = f'claimd doctor -o json {" ".join(words)}; echo "exit code $?" >&2'
     return parsed(driver.exec("sh", "-c", command))
 
@@ -52,7 +50,7 @@ def remedy(findings: Findings, check: str) -> str:
 
 
 def from_outside(kube: Kubectl, *words: str, clock: str = "") -> Findings:
-    """Runs doctor with an administrator's kubeconfig, on the machine that is the node."""
+    """Runs doctor on the node itself, with an administrator's kubeconfig."""
     command = [sys.executable, "-m", "claimd", "doctor", "-o", "json"]
     command += [f"--kubeconfig={kube.kubeconfig}", *words]
     if clock:
@@ -64,11 +62,12 @@ def from_outside(kube: Kubectl, *words: str, clock: str = "") -> Findings:
 
 @pytest.fixture
 def doctor_pod(kube: Kubectl, driver: Driver, rig: Rig) -> Iterator[Kubectl]:
-    """deploy/doctor/pod.yaml, as it looks at the host; it sleeps, to be asked more than once."""
+    """Creates the pod of deploy/doctor/pod.yaml. It sleeps, so that tests can run doctor in it."""
     document = yaml.safe_load((ROOT / "deploy/doctor/pod.yaml").read_text())
     spec = document["spec"]
     spec["nodeName"] = driver.node
-    spec["hostNetwork"] = True  # what leads to the rig's API server
+    # Only the host's network leads to the rig's API server.
+    spec["hostNetwork"] = True
     (container,) = spec["containers"]
     container |= {
         "image": "localhost/claimd:dev",
@@ -98,7 +97,7 @@ def has_crio(driver: Driver) -> bool:
 
 
 def config_of(driver: Driver) -> Path:
-    """The file with which the rig started the node's container runtime."""
+    """Returns the configuration file with which the rig started the container runtime."""
     return places.STATE / ("crio.conf" if has_crio(driver) else "containerd.toml")
 
 
@@ -106,7 +105,7 @@ def by_doctor_pod(there: Kubectl) -> Findings:
     return parsed(there.exec("claimd-doctor", "sh", "-c", "claimd doctor -o json || true"))
 
 
-# ---------------------------------------------------------------- well
+# ---------------------------------------------------------------- a healthy node
 
 
 def test_a_node_that_is_well_has_nothing(ns: Kubectl, driver: Driver, running: object) -> None:
@@ -144,7 +143,7 @@ def test_a_cluster_that_is_well_has_nothing(kube: Kubectl, driver: Driver, rig: 
     assert levels["rights"] == levels["admission-policy"] == levels["claimd-pods"] == "well"
 
 
-# ---------------------------------------------------------------- broken
+# ---------------------------------------------------------------- faults
 
 
 @contextlib.contextmanager
@@ -215,10 +214,10 @@ def file_there(driver: Driver, path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def device_plugin(kube: Kubectl, node: str) -> Iterator[None]:
-    """Gives the Node the resources of a device plugin that has registered.
+    """Gives the Node the resource of a device plugin.
 
-    It is the name for GPUs in time slices: the kubelet takes `nvidia.com/gpu` away again, because an
-    earlier test has registered a plugin for it.
+    The resource is that of GPUs in time slices. The kubelet would remove `nvidia.com/gpu` again,
+    because an earlier test has registered a plugin for it.
     """
     escaped = "nvidia.com~1gpu.shared"
     add = [
@@ -261,7 +260,7 @@ def test_a_policy_that_is_not_bound(kube: Kubectl, driver: Driver) -> None:
     with without(kube, "validatingadmissionpolicybinding", f"resourceslices.{DRIVER}"):
 
         def look() -> None:
-            # The API server takes a moment to see it.
+            # The API server needs a moment to notice the change.
             assert bad(in_pod(driver)) == {"admission-policy"}
 
         wait_for("the doctor to notice", lambda: look() or True, seconds=30)
@@ -299,7 +298,7 @@ def test_a_clock_that_is_wrong(kube: Kubectl, driver: Driver, rig: Rig) -> None:
     words = (f"--node-name={driver.node}",)
     findings = from_outside(kube, *words)
     assert "clock" not in bad(findings)
-    # Without --root: the fake GPUs are those of the claimd that runs.
+    # Doctor runs without --root, because the fake GPUs belong to the claimd that runs.
     assert "which are fake" in seen(findings, "gpus")
     assert not {"slices", "gpus-left-alone"} & bad(findings)
     findings = from_outside(kube, *words, clock="+3600s")

@@ -1,4 +1,4 @@
-"""Metrics over TLS, and for those alone who may: the component metrics-tls."""
+"""Line 26: the component metrics-tls serves metrics over TLS, to scrapers that have the right."""
 
 import concurrent.futures
 import http.client
@@ -30,7 +30,7 @@ READER = "claimd-metrics-reader"
 
 @pytest.fixture(scope="module")
 def certificate(kube: Kubectl, driver: Driver, rig: Rig) -> Iterator[Path]:
-    """claimd runs with the component, and with a certificate that this folder has as well."""
+    """Deploys claimd with the component, and returns a copy of its certificate in a folder."""
     there = kube.within(drivers.NAMESPACE)
     with tempfile.TemporaryDirectory(prefix="claimd-test-") as name:
         folder = Path(name)
@@ -57,7 +57,7 @@ def certificate(kube: Kubectl, driver: Driver, rig: Rig) -> Iterator[Path]:
 
 
 def scrape(certificate: Path, token: str = "", scheme: str = "https") -> tuple[str, str]:
-    """Status and body, as curl of this machine gets them: its network is the pod's."""
+    """Returns status and body that curl gets on this machine, which shares the pod's network."""
     words = ["--silent", "--cacert", certificate, "--connect-to", "::127.0.0.1"]
     words += ["--write-out", "\\n%{http_code}", f"{scheme}://{NAME}:8082/metrics"]
     if token:
@@ -101,12 +101,13 @@ def test_who_is_bound_to_the_role_reads_and_others_do_not(
 # ---------------------------------------------------------------- a flood of wrong tokens
 
 WRONG_TOKENS = 500
-# The limits of claimd's reviews: at once and per second, for each of so many groups of addresses.
+# The number of groups of addresses, and claimd's limits of TokenReviews per group: the reviews at
+# once, and those per second.
 GROUPS, BURST, RATE = 16, 3, 0.2
 
 
 class _Connection(http.client.HTTPSConnection):
-    """A connection from one of the loopback addresses, to the name in the certificate."""
+    """A connection from a loopback address, which checks the certificate's name."""
 
     def __init__(self, source: str, certificate: Path) -> None:
         self._tls = ssl.create_default_context(cafile=str(certificate))
@@ -119,7 +120,7 @@ class _Connection(http.client.HTTPSConnection):
 
 
 def ask_with(token: str, source: str, certificate: Path) -> int:
-    """Returns the status that a scraper with this token gets, and 0 if it is hung up on."""
+    """Returns the status that a scraper with this token gets, or 0 if the connection is closed."""
     connection = _Connection(source, certificate)
     try:
         connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
@@ -187,13 +188,13 @@ def test_a_flood_of_wrong_tokens_costs_neither_the_api_server_nor_a_scraper(
                 f"{dict(answers)}, {asked:.0f} TokenReviews, {len(scrapes)} scrapes of at most "
                 f"{max(scrapes):.2f} s, memory {resident / 2**20:.1f} to {resident_now / 2**20:.1f} MiB"
             )
-            # Other callers of the cluster have reviews as well, such as kubectl's exec.
+            # Other callers such as `kubectl exec` cause TokenReviews too.
             assert asked <= groups * (BURST + RATE * seconds) + 10
             assert set(answers) <= {0, 401, 429}
             assert max(scrapes) < 10
             assert resident_now - resident < 16 << 20
 
-        # The kubelet's calls were answered meanwhile.
+        # claimd has answered the kubelet's calls meanwhile.
         running("held")
     finally:
         kube.delete("clusterrolebinding", READER)

@@ -18,7 +18,7 @@ from tests.cluster.objects import claim, pod
 from tests.cluster.test_05_killed import processes_of
 
 ROUNDS = int(os.environ.get("CLAIMD_LOST_ROUNDS", "1"))
-# Shell commands; $file is the checkpoint.
+# The shell commands that damage a checkpoint. $file is its path.
 DAMAGES = {
     "cut": 'head -c 100 "$file" > /run/claimd/cut && cat /run/claimd/cut > "$file"',
     "emptied": ': > "$file"',
@@ -50,14 +50,14 @@ def test_no_pod_notices(ns: Kubectl, driver: Driver, running: Running, number: i
         seconds=30,
     )
 
-    # Each container ends and starts again, with the devices that it had.
+    # Each container restarts with the devices that it had.
     for name in names:
         ns.exec(name, "touch", "/tmp/end", container="main")
     for name in names:
         wait_for(f"pod {name} to run again", lambda name=name: _has_restarted(ns, name), seconds=60)
     assert {name: (given(ns, name), nodes(ns, name)) for name in names} == before
 
-    # No device of these pods is given to another one.
+    # No device of these pods goes to another pod.
     ns.create(claim("new"), pod("new", driver.node, {"gpu": "new"}))
     running("new")
     taken = [address for addresses, _ in before.values() for address in addresses]
@@ -75,7 +75,7 @@ def test_no_pod_notices(ns: Kubectl, driver: Driver, running: Running, number: i
 
 
 def _replace_restarted(driver: Driver) -> None:
-    """Replaces the pod of a plugin that was killed before: the kubelet would wait long to restart it."""
+    """Replaces the plugin's pod if it was killed before, because the kubelet would restart it late."""
     plugin = driver.pod()
     name = plugin["metadata"]["name"]
     if not _restarts(plugin):
@@ -86,7 +86,7 @@ def _replace_restarted(driver: Driver) -> None:
 
 
 def _kill(driver: Driver) -> None:
-    """Kills the plugin, and waits until it serves again."""
+    """Kills the plugin and waits until it serves again."""
     plugin = driver.pod()
     restarts = _restarts(plugin)
     for pid in processes_of(plugin["metadata"]["uid"]):

@@ -1,6 +1,6 @@
-"""Line 28: explain names the cause of a pod that does not run, wherever the pod is stuck behind the scheduler.
+"""Line 28: `claimd explain` says why a pod does not run that the scheduler has placed.
 
-EXPLAINED_IN names a file that gets each answer next to `kubectl describe`.
+If EXPLAINED_IN is set, it names a file that gets each answer together with `kubectl describe`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Situation = Callable[[str], list[Object]]
 
 
 def alone(**container: Any) -> Situation:
-    """Returns a pod without a claim. `container` replaces fields of its container."""
+    """Builds a pod without a claim. `container` replaces fields of its container."""
 
     def objects(node: str) -> list[Object]:
         pod_ = pod("stuck", node)
@@ -36,7 +36,7 @@ def alone(**container: Any) -> Situation:
 
 
 def with_spec(**spec: Any) -> Situation:
-    """Returns a pod with these fields in its spec."""
+    """Builds a pod with these fields in its spec."""
 
     def objects(node: str) -> list[Object]:
         pod_ = pod("stuck", node)
@@ -47,7 +47,7 @@ def with_spec(**spec: Any) -> Situation:
 
 
 def with_volume(**source: Any) -> Situation:
-    """Returns a pod whose container mounts a volume."""
+    """Builds a pod whose container mounts a volume."""
 
     def objects(node: str) -> list[Object]:
         [pod_] = with_spec(volumes=[{"name": "data", **source}])(node)
@@ -58,7 +58,7 @@ def with_volume(**source: Any) -> Situation:
 
 
 def with_init(command: str) -> Situation:
-    """Returns a pod with an init container."""
+    """Builds a pod with an init container."""
     script = ["sh", "-c", command]
     init = {"name": "load", "image": "busybox", "imagePullPolicy": "IfNotPresent"}
     return with_spec(initContainers=[init | {"command": script}])
@@ -69,7 +69,7 @@ def sh(script: str) -> Situation:
 
 
 def with_refused_claim(node: str) -> list[Object]:
-    """Returns a claim with a variable that only a class may set: admission cannot know that."""
+    """Builds a claim with a variable that only a class may set, which admission cannot refuse."""
     parameters = {
         "apiVersion": "claimd.dev/v1alpha1",
         "kind": "GpuConfig",
@@ -91,7 +91,7 @@ def with_quota(node: str) -> list[Object]:
 
 
 def on_node_by_name(node: str) -> list[Object]:
-    """Returns a pod that its author has put on the node, past the scheduler."""
+    """Builds a pod with a nodeName, which the scheduler does not place."""
     pod_ = pod("stuck", node)
     pod_["spec"]["nodeName"] = node
     pod_["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "4000"}}
@@ -99,7 +99,7 @@ def on_node_by_name(node: str) -> list[Object]:
 
 
 MISSING = {"name": "settings"}
-# What is wrong, and a part of the answer's first line.
+# The pods that do not run, and a part of the answer's first line.
 SITUATIONS: dict[str, tuple[Situation, str]] = {
     "an image that does not exist": (
         alone(image="localhost:9/none:1"),
@@ -187,7 +187,7 @@ def explain(ns: Kubectl) -> str:
 
 @pytest.fixture
 def ns(kube: Kubectl) -> Iterator[Kubectl]:
-    """A namespace with a short name, as in a cluster of people: the first line has its room."""
+    """Makes a namespace with a short name, because the first line of the answer must stay short."""
     name = f"team-{secrets.token_hex(2)}"
     kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     inside = kube.within(name)

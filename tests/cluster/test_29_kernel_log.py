@@ -1,5 +1,7 @@
-"""What NVIDIA's driver writes to the kernel's log: an error of one MIG instance, of an NVSwitch, and of
-a program. The node has eight more H100 and a divided A100 for a while.
+"""Line 29: errors that NVIDIA's driver writes to the kernel's log, of a MIG instance, of an NVSwitch
+and of a program.
+
+The node gets eight H100 and a divided A100 for these tests.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from tests.cluster.objects import DRIVER, claim, devices, pod, request
 from tests.cluster.test_14_parts import SETTLE, part_of, published, write
 
 MODELS = ["nvidia:h100=8", "nvidia:a100,mig=2"]
-EFFECT = "NoExecute"  # as in tests/cluster/overlay
+# The effect that tests/cluster/overlay configures.
+EFFECT = "NoExecute"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +48,7 @@ def machine(driver: Driver, rig: Rig) -> Iterator[Inventory]:
 
 @pytest.fixture
 def healed(driver: Driver, machine: Inventory) -> Iterator[None]:
-    """Binds the driver of each NVIDIA GPU again at the end, which ends all findings."""
+    """Binds the driver of each NVIDIA GPU again after a test, which ends all findings."""
     yield
     for gpu in nvidia(machine):
         if gpu.parent is None:

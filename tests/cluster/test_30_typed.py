@@ -1,5 +1,7 @@
-"""Line 30: what the pages say, typed as it stands: install, upgrade, the way back and removal from both
-beginnings; a node that is handed over; every look of troubleshooting; every manifest and example.
+"""Line 30: the commands of the pages work as they are printed.
+
+The stories install, upgrade, roll back and remove claimd by Helm and by kustomize, hand a node over,
+and run each command of troubleshooting.md. All manifests and examples are applied too.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from tests.cluster.objects import claim, pod
 from tests.cluster.rig import build
 
 FIRST_POD = "one-pod-one-gpu"
-# What the rig's node needs besides: an image that nobody pulls, and the network that leads to its API server.
+# What the rig needs in addition: an image that is not pulled, and the network of the API server.
 RIG_PATCHES = (
     {"op": "add", "path": "/spec/template/spec/hostNetwork", "value": True},
     *(
@@ -91,7 +93,7 @@ class Typist:
         (self._parent / "gpus/kustomization.yaml").write_text(json.dumps(document))
 
     def __call__(self, command: str, codes: tuple[int, ...] = (0,)) -> str:
-        """Types a command of a page; returns what it prints."""
+        """Types a command of a page and returns what it prints."""
         folder = self._parent if " -k gpus" in command else self._repository
         text = command
         for name, value in self.names.items():
@@ -111,7 +113,7 @@ def typist(kube: Kubectl, driver: Driver, rig: Rig, tmp_path: Path) -> Typist:
 
 @pytest.fixture
 def bare(driver: Driver) -> Iterator[None]:
-    """A cluster without claimd; the suite's own overlay stands again at the end."""
+    """Removes claimd from the cluster, and applies the suite's own overlay again after the test."""
     overlay = f"--kustomize={ROOT / OVERLAY}"
     driver.kube("delete", "--wait", overlay)
     wait_for("the slices to go", lambda: driver.slices() == [], 90)
@@ -230,7 +232,7 @@ def test_a_node_is_handed_over_and_back(
         assert typist(typed.PODS_OF_PLUGINS) == ""
         typist(typed.HANDED_OVER)
     finally:
-        # The label ends the plugin's pod.
+        # The label makes the DaemonSet of the device plugin delete its pod.
         plugin.stop()
     try:
         wait_for("no devices of the plugin", lambda: typist(typed.OFFERED) in ("", "0"), 90)
@@ -262,7 +264,7 @@ def test_a_node_is_handed_over_and_back(
 
 @pytest.fixture
 def train(kube: Kubectl, driver: Driver) -> Iterator[None]:
-    """Pod `train` runs with a claim of its name, in the namespaces of the page."""
+    """Runs a pod `train` with a claim of the same name in each namespace that the page uses."""
     kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}})
     places = [kube.within(name) for name in ("default", "team-a")]
     try:
@@ -305,7 +307,7 @@ def test_every_look_of_troubleshooting(driver: Driver, typist: Typist, train: No
 
 @pytest.fixture(scope="module")
 def namespaces(kube: Kubectl) -> Iterator[None]:
-    """The namespaces that manifests name, where they are not there already, with their labels."""
+    """Creates the missing namespaces that manifests name, with their labels."""
     labels: dict[str, object] = {}
     for manifests in test_applied.MANIFESTS.values():
         for obj in manifests:
@@ -335,7 +337,7 @@ def test_every_manifest_is_accepted(
     items = test_applied.MANIFESTS[place]
     document = {"apiVersion": "v1", "kind": "List", "items": items}
     command = ["kubectl", f"--kubeconfig={kube.kubeconfig}", *DRY_RUN, "--filename=-"]
-    # deploy/doctor/pod.yaml is for one node, whose name a person writes into it.
+    # A person writes the name of a node into deploy/doctor/pod.yaml.
     text = json.dumps(document).replace('"NODE"', f'"{driver.node}"')
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -344,7 +346,7 @@ def test_every_manifest_is_accepted(
 COMPONENTS = sorted(
     path.name
     for path in (ROOT / "deploy/components").iterdir()
-    # Only OpenShift has the kind that this one adds.
+    # Only OpenShift has the kind that this component adds.
     if path.name != "openshift"
 )
 
@@ -355,7 +357,7 @@ def test_every_component_is_accepted(driver: Driver, typist: Typist, component: 
     typist(f"kubectl {' '.join(DRY_RUN)} -k gpus")
 
 
-# The pods of the others need parts or virtual machines, or are run by test_16.
+# The pods of the other examples need parts of GPUs or virtual machines, or test_16 runs them.
 EXAMPLES = sorted(
     path.parent.name
     for path in (ROOT / "deploy/examples").glob("*/pod.yaml")

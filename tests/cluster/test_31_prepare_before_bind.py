@@ -1,5 +1,7 @@
-"""A pod whose GPU cannot be prepared runs on the other node: the real scheduler, and two `claimd run`
-whose nodes are objects. The test is their kubelet.
+"""Line 31: a pod runs on another node if its GPU cannot be prepared on the first.
+
+The scheduler is real. Two processes `claimd run` serve nodes that are objects without a kubelet. The
+test plays their kubelet.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from tests.cluster.kubelet import Kubelet
 from tests.support import playing_kernel
 
 DRIVER = "early.claimd.dev"
-LIKED, OTHER = "early-liked", "early-other"  # pods prefer the first
+# The names of the two nodes. The pods prefer the first.
+LIKED, OTHER = "early-liked", "early-other"
 GPU = "0000:11:00.0"
 DEVICE = "gpu-0000-11-00-0"
 VFIO = {"vfio-bind": GPU, "prepare-before-bind": "slow"}
@@ -50,7 +53,7 @@ Start = Callable[..., tuple[Machine, Machine]]
 def start(kube: Kubectl) -> Iterator[Start]:
     """Starts the two nodes, each with one GPU and these settings."""
     with contextlib.ExitStack() as stack:
-        # Of few letters, since a socket's path has room for 107.
+        # The name is short, because the path of a socket has at most 107 characters.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="e-")))
 
         def begin(settings: Object, **of_liked: str) -> tuple[Machine, Machine]:
@@ -143,7 +146,7 @@ def create_pod(ns: Kubectl, name: str = "p") -> float:
 
 
 def node_of(ns: Kubectl, name: str = "p") -> str:
-    """The node that the pod is bound to, when it is."""
+    """Waits until the pod is bound, and returns its node."""
     return str(wait_for("a node", lambda: ns.get("pod", name)["spec"].get("nodeName"), 120))
 
 
@@ -163,7 +166,7 @@ def events_of(ns: Kubectl, reason: str) -> list[str]:
 
 
 def claim_requests(kube: Kubectl) -> dict[str, int]:
-    """Requests about claims so far, by what they are."""
+    """Counts the requests about claims so far, by their kind."""
     counts: dict[str, int] = {}
     for line in kube("get", "--raw", "/metrics").splitlines():
         if line.startswith("apiserver_request_total{") and 'resource="resourceclaims"' in line:

@@ -1,3 +1,4 @@
-"""Pods that wait, as the real scheduler sees them: what it says is recorded, and what claimd says
-about the same objects is held against it.
+"""Pods that wait: records what the real scheduler says about them.
+
+Tests compare claimd's answers about the same objects with these recordings.
 """

@@ -1,4 +1,4 @@
-"""Records what the real scheduler says of pods that wait, in tests/cases/pending.
+"""Records what the real scheduler says about pods that wait, in tests/cases/pending.
 
 `python -m tests.cluster.pending` needs root, Go for the first time, and starts one control plane.
 """
@@ -107,7 +107,7 @@ def _shares(recording: recorder.Recorder, count: int) -> int:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines stay as they are."""
+    """Writes YAML in which texts with several lines are blocks."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -1,4 +1,7 @@
-"""The rig's API server over one connection: objects in, objects out. No knowledge of scheduling."""
+"""Sends requests to the rig's API server over one connection.
+
+This module knows nothing about scheduling.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _GROUPS = {
 
 
 class Refused(Exception):
-    """The API server said no; the text is its own."""
+    """Reports that the API server refused a request, with the server's message."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -45,7 +48,7 @@ class Api:
         self._connection = http.client.HTTPSConnection(API_ADDRESS, context=context, timeout=60)
 
     def request(self, method: str, path: str, body: object = None, kind: str = "") -> Object:
-        """`kind`: the content type, where it is not plain JSON."""
+        """Sends a request and returns the parsed answer. `kind` is the content type."""
         content = None if body is None else json.dumps(body)
         headers = {"Content-Type": kind or "application/json"}
         self._connection.request(method, path, content, headers)
@@ -56,7 +59,7 @@ class Api:
         return answer
 
     def create(self, document: Object) -> Object:
-        """The object as it is then, with its status, which needs a second request."""
+        """Creates an object and returns it. Its status is written by a second request."""
         created = self.request("POST", _collection(document), document)
         if "status" not in document or document["kind"] == "Namespace":
             return created
@@ -79,7 +82,7 @@ class Api:
         return [{"apiVersion": version, "kind": kind} | item for item in answer["items"]]
 
     def delete(self, document: Object) -> None:
-        """Deletes an object at once, whatever finalizers it has."""
+        """Deletes an object at once, even if it has finalizers."""
         try:
             stored = self.get(document)
             if stored["metadata"].get("finalizers"):

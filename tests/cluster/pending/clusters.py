@@ -1,6 +1,6 @@
-"""Random clusters of a few nodes, and pods that come one after the other: what is bound stays.
+"""Random clusters with a few nodes, and pods that arrive one after the other. Bound pods stay.
 
-Plain data; the same seed, the same cluster.
+A seed determines its cluster.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def cluster(seed: int) -> Cluster:
     return Cluster(objects=tuple(objects), arrivals=tuple(arrivals))
 
 
-# What is there
+# The objects that exist before the pods arrive
 
 
 def _node(source: random.Random, called: str) -> list[Object]:
@@ -158,7 +158,7 @@ def _gpus(source: random.Random, place: str) -> list[Object]:
 
 
 def _parts(source: random.Random, place: str) -> list[Object]:
-    """Parts of one GPU, which share its counters."""
+    """Builds the parts of a GPU, which share its counters."""
     total = source.choice(("4", "7"))
     counters = [{"name": "gpu-0", "counters": {"slices": {"value": total}}}]
     devices = []
@@ -200,7 +200,7 @@ def _ports(source: random.Random) -> list[Object]:
     return [port(source.choice((80, 8080)), **more)]
 
 
-# What comes
+# The pods that arrive
 
 
 def _arrival(source: random.Random, number: int, nodes: list[str]) -> Arrival:
@@ -214,7 +214,7 @@ def _arrival(source: random.Random, number: int, nodes: list[str]) -> Arrival:
     ]
     names = {f"c{index}": item["metadata"]["name"] for index, item in enumerate(claims)}
     if number and source.random() < 0.06:
-        # Where that one found no place, its claims are gone, and this one's is missing.
+        # If that pod was not bound, its claims are deleted, so this pod's claim is missing.
         names["shared"] = f"job-{source.randrange(number)}-claim-0"
     pod = job(called, requests, _ports(source), **names)
 

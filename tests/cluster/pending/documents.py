@@ -1,4 +1,4 @@
-"""Objects of situations in a few words: pods, nodes, claims and devices. Plain data."""
+"""Builds the objects of situations: pods, nodes, claims and devices."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ COUNTERS = [{"name": "gpu-0", "counters": {"slices": {"value": "7"}}}]
 def job(
     called: str = SUBJECT, requests: Object | None = None, ports: Any = (), **claims: str
 ) -> Object:
-    """A pod of one container; a claim that begins with = is made from the template."""
+    """Builds a pod with one container. A claim that begins with = is made from a template."""
     entries = []
     for key, value in claims.items():
         field = "resourceClaimTemplateName" if value.startswith("=") else "resourceClaimName"
         entries.append({"name": key, field: value.lstrip("=")})
     main: Object = {"name": "main", "image": "busybox", "resources": {}}
     if requests:
-        # What is no cpu or memory must have a limit that is the same.
+        # Resources other than cpu and memory must have a limit equal to the request.
         main["resources"] = {"requests": requests}
         same = {key: value for key, value in requests.items() if key not in ("cpu", "memory")}
         main["resources"] |= {"limits": same} if same else {}
@@ -89,14 +89,14 @@ def sized(called: str, **allocatable: str) -> Object:
 
 
 def held(called: str, *devices: str, **more: Any) -> Object:
-    """A claim that has these devices of node-1, for a pod that nobody sees."""
+    """Builds a claim that has these devices of node-1, for a pod that does not exist."""
     more.setdefault("reserved", ["somebody"])
     more.setdefault("pinned", "node-1")
     return claim(called, held=list(devices), **more)
 
 
 def by_template(called: str, uid: str) -> Object:
-    """A claim that was made for a pod from a template."""
+    """Builds a claim that was made for a pod from a template."""
     document = claim(called)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": SUBJECT, "uid": uid, "controller": True}
     document["metadata"]["ownerReferences"] = [owner]
@@ -114,7 +114,7 @@ def among(key: str, operator: str, *values: str) -> Object:
 
 
 def near(kind: str, key: str, **labels: str) -> Object:
-    """`kind` is podAffinity or podAntiAffinity."""
+    """Builds the affinity to pods with these labels. `kind` is podAffinity or podAntiAffinity."""
     term = {"labelSelector": {"matchLabels": labels}, "topologyKey": key}
     return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
@@ -174,7 +174,7 @@ def sharer(called: str, memory: str) -> Object:
 
 
 def with_plugin(count: str) -> Object:
-    """A node whose device plugin offers what a class stands for."""
+    """Builds a node whose device plugin offers the extended resource of a class."""
     document = node("node-1")
     document["status"]["allocatable"]["claimd.dev/gpu"] = count
     return document
@@ -187,7 +187,7 @@ def watching(called: str, device: str) -> Object:
 
 
 def puzzle() -> tuple[Object, ...]:
-    """Any twelve parts fit by memory and any twelve by cores, and no twelve by both."""
+    """Builds parts: any twelve fit by memory, any twelve fit by cores, but no twelve fit by both."""
     slices = alloc_hard.opposing()["slices"]
     devices, counters = slices[0]["spec"]["devices"], slices[1]["spec"]["sharedCounters"]
     return (

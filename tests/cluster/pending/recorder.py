@@ -1,7 +1,7 @@
-"""Puts pods before the real scheduler and writes down what it says, with the objects as they were.
+"""Creates pods for the real scheduler and records what it says, with the objects that it saw.
 
-The control plane is etcd, the API server and the scheduler: no controller changes anything, so what
-controllers would do (claims of templates, taints of nodes that are not ready) is created as it is.
+The control plane is etcd, the API server and the scheduler. There are no controllers, so the
+recorder creates what they would create: claims of templates, and taints of nodes.
 """
 
 from __future__ import annotations
@@ -30,16 +30,21 @@ KINDS = (
     *("Node", "Pod", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass"),
     *("ResourceSlice", "DeviceTaintRule", "PersistentVolumeClaim"),
 )
-_SEEN = 1.2  # seconds in which the scheduler sees objects
-_SETTLED = 0.3  # seconds in which it may think again
-_PATIENCE = 6.0  # seconds in which it does, where claimd expects another answer
-_SILENCE = 2.0  # seconds after which it has nothing to say
-_ANSWER = 60.0  # seconds after which it has not said anything of a pod that it must decide about
+# Seconds in which the scheduler sees new objects.
+_SEEN = 1.2
+# Seconds in which the scheduler may change a decision.
+_SETTLED = 0.3
+# The same, if claimd expects another decision.
+_PATIENCE = 6.0
+# Seconds after which the scheduler will not say anything about a pod.
+_SILENCE = 2.0
+# Seconds in which the scheduler must say something about a pod.
+_ANSWER = 60.0
 _ALLOCATED = "resource.kubernetes.io/delete-protection"
 _FINALIZER = "recorded.example.com/kept"
 _MOMENT = "2026-01-01T00:00:00Z"
 _FEASIBLE = re.compile(r'"Plugin scored node for pod" pod="(\S+?)".* node="(\S+?)"')
-# What no decision rests on.
+# The fields that no decision depends on.
 _METADATA = (
     *("managedFields", "resourceVersion", "generation", "creationTimestamp", "selfLink"),
     *("deletionGracePeriodSeconds",),
@@ -64,8 +69,8 @@ podMaxBackoffSeconds: 1
 class Verdict:
     """The scheduler's decision about a pod.
 
-    Where it is bound, `feasible` are the nodes that could have had it. Else `reason` and `message`
-    are those of its condition, if the scheduler said anything.
+    If the pod is bound, `feasible` are the nodes that it could have run on. Otherwise `reason` and
+    `message` are those of the pod's condition, if there is one.
     """
 
     node: str = ""
@@ -79,7 +84,7 @@ class Verdict:
 
 @contextlib.contextmanager
 def control_plane_of(version: str, gates: str = "", controllers: str = "") -> Iterator[Api]:
-    """etcd, the API server, the scheduler and these controllers; gone at the end."""
+    """Starts etcd, the API server, the scheduler and these controllers, and stops them at the end."""
     choices = Choices(
         kube=version, control_plane_only=True, api_server_only=True, feature_gates=gates
     )
@@ -92,7 +97,7 @@ def control_plane_of(version: str, gates: str = "", controllers: str = "") -> It
         configuration = STATE / "scheduler.yaml"
         kubeconfig = STATE / "scheduler.kubeconfig"
         configuration.write_text(_CONFIGURATION.format(kubeconfig=kubeconfig))
-        # The scores are of all nodes that could have the pod.
+        # At this log level the scheduler logs a score for each node that the pod could run on.
         control_plane.start_scheduler(
             choices, f"--config={configuration}", "--vmodule=schedule_one=10"
         )
@@ -125,7 +130,7 @@ def _log(start: int = 0) -> str:
 
 
 class Recorder:
-    """Creates what a situation or a cluster has, and writes down what becomes of its pods."""
+    """Creates the objects of a situation or a cluster, and records what happens to its pods."""
 
     def __init__(self, api: Api, version: str, kinds: tuple[str, ...] = KINDS) -> None:
         self._api = api
@@ -135,7 +140,7 @@ class Recorder:
     # Situations
 
     def record(self, situation: Situation) -> Object:
-        """The objects, the pod's name, the verdict and what kubectl says of it."""
+        """Returns the objects, the pod's name, the verdict and what kubectl describes."""
         api = self._api
         self._label(situation.labels)
         for document in situation.objects:
@@ -186,20 +191,20 @@ class Recorder:
             document = _ready(document)
         allocation = (document.get("status") or {}).get("allocation")
         if allocation:
-            # As the scheduler has left it.
+            # The scheduler adds these when it allocates a claim.
             document = copy.deepcopy(document)
             document["metadata"]["finalizers"] = [_ALLOCATED]
             document["status"]["allocation"]["allocationTimestamp"] = _MOMENT
         created = self._api.create(document)
         if document["kind"] == "Node":
-            # The API server taints each new node as one that is not ready.
+            # The API server adds the taint of nodes that are not ready to each new node.
             spec = created.get("spec") or {}
             taints = document["spec"].get("taints", [])
             created = self._api.put(created | {"spec": spec | {"taints": taints}})
         return {"apiVersion": document["apiVersion"], "kind": document["kind"]} | created
 
     def _name_claims(self, pod: Object, claims: list[Object]) -> Object:
-        """Names the claims, as the controller does that makes claims of templates."""
+        """Names the claims in the pod's status, as the controller of claims does."""
         statuses = [
             {"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]}
             for entry, claim in zip(pod["spec"]["resourceClaims"], claims, strict=True)
@@ -216,10 +221,10 @@ class Recorder:
             return pod | {"status": pod["status"] | {"resourceClaimStatuses": statuses}}
 
     def _verdict(self, pod: Object, objects: list[Object], start: int, seconds: float) -> Verdict:
-        """Returns what the scheduler says at last.
+        """Returns the scheduler's final decision about the pod.
 
-        It may say no before it has seen everything. So where claimd finds a node in the `objects`,
-        the scheduler gets the time for a second thought. `start` is where its log began.
+        The scheduler may refuse a pod before it has seen all objects. So if claimd finds a node in
+        the `objects`, the scheduler gets more time. `start` is the size of its log before the pod.
         """
         verdict = self._wait(pod, seconds, lambda verdict: bool(verdict.message))
         if not verdict.node:
@@ -232,7 +237,7 @@ class Recorder:
         return verdict
 
     def _wait(self, pod: Object, seconds: float, is_enough: Callable[[Verdict], bool]) -> Verdict:
-        """The verdict as soon as the pod is bound or it is enough, or after the seconds."""
+        """Waits until the pod is bound, or `is_enough`, or time is up. Returns the last verdict."""
         end = time.monotonic() + seconds
         while True:
             verdict = self._look(pod)
@@ -251,7 +256,7 @@ class Recorder:
         return Verdict()
 
     def _describe(self, pod: Object) -> str:
-        """Returns what a person sees of the pod: the conditions and the Events."""
+        """Returns the status and the Events that `kubectl describe` shows."""
         words = ("describe", "pod", pod["metadata"]["name"], "--namespace=default")
         done = subprocess.run(
             [str(self._kubectl), f"--kubeconfig={STATE}/admin.kubeconfig", *words],
@@ -266,7 +271,7 @@ class Recorder:
     # Random pods
 
     def record_cluster(self, seed: int, cluster: Cluster) -> Object:
-        """What was there, and each pod with its verdict; one that is not bound is gone again."""
+        """Returns the objects, and each pod with its verdict. Pods that are not bound are deleted."""
         for document in cluster.objects:
             self._create(document)
         time.sleep(_SEEN)
@@ -305,8 +310,10 @@ class Recorder:
     # Shared GPUs
 
     def record_shares(self, seed: int) -> Object:
-        """A world of recorded_shares: its slices, and each pod with its verdict and what its claims
-        got. One that is not bound is gone again.
+        """Records a world of `recorded_shares`.
+
+        Returns its slices, and each pod with its verdict and its claims' allocations. Pods that are
+        not bound are deleted.
         """
         documents, drawn = recorded_shares.numbered(seed)
         created = [self._create(document) for document in documents]
@@ -314,7 +321,8 @@ class Recorder:
         slices = [document["spec"] for document in created if document["kind"] == "ResourceSlice"]
 
         steps: list[Object] = []
-        there: list[list[Object]] = []  # pods, each with its claims
+        # The pods that run, each with its claims.
+        there: list[list[Object]] = []
         for step in drawn:
             if not isinstance(step, int):
                 known = [*created, *itertools.chain.from_iterable(there)]
@@ -324,14 +332,14 @@ class Recorder:
             elif step < len(there):
                 pod, *claims = there.pop(step)
                 self._delete(pod, *claims)
-                # Or else the next pod may come while these hold their devices.
+                # Otherwise the scheduler may see the next pod before it has seen these deletions.
                 time.sleep(_SETTLED)
                 steps.append({"gone": [claim["metadata"]["name"] for claim in claims]})
         self.clear()
         return {"seed": seed, "slices": slices, "steps": steps}
 
     def _shared_step(self, asked: list[Object], known: list[Object]) -> tuple[Object, list[Object]]:
-        """What is recorded, and the pod with its claims if it is bound."""
+        """Returns the step's recording, and the pod with its claims if it is bound."""
         claims = [self._create(claim) for claim in asked]
         devices = {claim["metadata"]["name"]: claim["spec"]["devices"] for claim in claims}
         pod = self._create(recorded_shares.pod_of(list(devices)))
@@ -360,17 +368,20 @@ class Recorder:
     # All objects
 
     def objects(self) -> list[Object]:
-        """What is recorded, with the namespace of all that is in one."""
+        """Returns all objects of the kinds to record, and the namespace default."""
         namespace = {"apiVersion": "v1"} | self._api.get(_object("Namespace", "default"))
         return [namespace, *self._created()]
 
     def _created(self, kinds: tuple[str, ...] = ()) -> list[Object]:
         listed = [document for kind in kinds or self._kinds for document in self._api.list(kind)]
-        # The API server's own priority classes are always there.
+        # The API server creates these priority classes itself.
         return [each for each in listed if not each["metadata"]["name"].startswith("system-")]
 
     def clear(self) -> None:
-        """Pods first: what they use is not given to others while it goes."""
+        """Deletes all objects.
+
+        Pods are deleted first, so that no waiting pod gets what the others leave.
+        """
         for document in self._created(("Pod", *self._kinds, "Event")):
             self._api.delete(document)
         daemons.wait_for("objects to be gone", lambda: not self._created())
@@ -385,7 +396,7 @@ def _named(document: Object) -> str:
 
 
 def _placed(document: Object) -> Object:
-    """As the API server takes it, in the namespace default where it has to be in one."""
+    """Returns the document as the API server accepts it, with a namespace if its kind needs one."""
     if document["kind"] in ("Pod", "PodGroup", "ResourceClaim", "ResourceClaimTemplate"):
         return document | {"metadata": {"namespace": "default"} | document["metadata"]}
     if document["kind"] == "ResourceSlice" and not document["spec"].get("devices"):
@@ -406,7 +417,7 @@ def _with_uid(document: Object, uid: str) -> Object:
     return replaced
 
 
-# The same recording each time, without what nobody decides by
+# Recordings that are the same in each run
 
 
 def pruned(document: Object) -> Object:
@@ -435,7 +446,7 @@ def _without(mapping: Object, names: tuple[str, ...]) -> Object:
 
 
 def steady(recording: Object, objects: list[Object]) -> Object:
-    """With the objects' names as uids, and one moment for all."""
+    """Returns the recording with UIDs made from the objects' names, and with the same time for all."""
     text = json.dumps(recording)
     for document in objects:
         metadata = document["metadata"]

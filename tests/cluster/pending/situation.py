@@ -1,4 +1,7 @@
-"""One situation: a pod that waits for one reason, or does not. All of them are in `situations`."""
+"""The type of a situation, which is a pod that waits for one reason, or does not wait.
+
+The module `situations` lists all situations.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,18 @@ from typing import Any
 from tests.cluster.pending.documents import Object, job
 from tests.support.cluster_objects import class_, node
 
-OWN_UID = "OWN-UID"  # stands for the subject's uid in claims that are made after it
+# A placeholder for the pod's UID in claims that are created after the pod.
+OWN_UID = "OWN-UID"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """What is created, and the pod that comes then; `name` is that of its recording.
+    """The objects of a situation, and the pod that is created after them.
 
-    What is `deleted` is deleted before the pod comes, and kept by a finalizer; what comes `after`
-    is made when the pod is there. `waits`: the scheduler says nothing, since it waits for somebody
-    else; it has `seconds` otherwise. `labels` are those of the namespace while objects are created.
+    `name` is the name of its recording. The `deleted` objects are deleted before the pod comes, and
+    a finalizer keeps them. The objects `after` are created after the pod. If `waits` is true, the
+    scheduler says nothing, since it waits for somebody else. Otherwise it has these `seconds`. The
+    namespace has the `labels` while objects are created.
     """
 
     name: str
@@ -32,7 +37,7 @@ class Situation:
 
 
 def situation(title: str, *objects: Object, pod: Object | None = None, **more: Any) -> Situation:
-    """With the class of our driver, and one node where none is given."""
+    """Makes a situation. Adds the driver's class and one node if the objects have none."""
     listed = list(objects)
     if not any(item["kind"] == "DeviceClass" for item in listed):
         listed.insert(0, class_())

@@ -1,4 +1,4 @@
-"""Pods that devices keep waiting, or what claimd does not look at, and a few that do not wait."""
+"""Pods that wait because of devices, or for reasons that claimd ignores, and a few others."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ SITUATIONS = (
         pod=job(requests={"cpu": "4"}, gpu="train"),
     ),
     situation("More combinations than there is time for", *puzzle(), seconds=40.0),
-    # What claimd does not look at
+    # Reasons that claimd ignores
     situation(
         "Far from the pods like it",
         on("node-1", labelled(job("web"), app="web")),
@@ -347,7 +347,7 @@ SITUATIONS = (
             job(), volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
         ),
     ),
-    # The scheduler waits for this device, and takes it for given as long: nothing may come after it.
+    # While the scheduler waits for this device, it counts it as allocated. So this situation is last.
     situation(
         "A device has to get ready first",
         slice_([gpu(0, bindingConditions=["Attached"], bindingFailureConditions=["Broken"])]),

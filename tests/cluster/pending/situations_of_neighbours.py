@@ -1,4 +1,4 @@
-"""Pods that other pods keep waiting, or draw to them, and how they are spread over three zones."""
+"""Pods that wait because of other pods: by affinity, anti-affinity and spread over three zones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that nodes or the state of their claims keep waiting, and a few that do not wait."""
+"""Pods that wait because of nodes or of the state of their claims, and a few that do not wait."""
 
 from __future__ import annotations
 
