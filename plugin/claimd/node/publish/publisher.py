@@ -183,6 +183,8 @@ class Publisher:
         if not self._refusals.deadlines():
             self._on_settled(changes.target, wrote)
         deadlines = self._refusals.deadlines() + self._writer.deadlines()
+        for feature in self._desired.features:
+            deadlines += feature.deadlines(self._desired.inventory)
         now = asyncio.get_running_loop().time()
         return max(0.0, min(deadlines) - now) if deadlines else None
 

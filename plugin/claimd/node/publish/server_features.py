@@ -13,6 +13,7 @@ import logging
 import math
 from collections.abc import Sequence
 
+from claimd.common import pacing
 from claimd.kubernetes.kube import errors
 from claimd.kubernetes.kube.resources import Resources
 from claimd_devices.gpu import Inventory
@@ -25,9 +26,9 @@ log = logging.getLogger(__name__)
 # upgraded.
 ASK_AGAIN = 3600.0
 
-# Seconds until a server that forbade the question is asked again: a person may soon correct a right
-# or a policy.
-ASK_AGAIN_AFTER_FORBIDDEN = 30.0
+# Seconds until a server that forbade the question is asked again, at first and in the long run: a
+# person may soon correct a right or a policy, or may never do so.
+ASK_AGAIN_AFTER_FORBIDDEN = (30.0, 600.0)
 
 
 class Support:
@@ -39,43 +40,47 @@ class Support:
     def __init__(self, resources: Resources, driver: str, node: str) -> None:
         self.kept = False
         self._resources, self._driver, self._node = resources, driver, node
-        self._asked_at = -math.inf  # by the loop's clock
-        self._was_forbidden = False
+        self._due = -math.inf  # when to ask, by the loop's clock
+        self._reason = ""  # why the fields are not kept, by the last answer
+        self._backoff = pacing.Backoff(*ASK_AGAIN_AFTER_FORBIDDEN, jitter=(0.67, 1.0))
 
     async def learn(self, inventory: Inventory) -> bool:
         """Asks the API server if the inventory needs the fields. Returns True if `kept` has
         changed.
 
-        The question is a dry run, so nothing is written. A refusal counts as no. If the question
-        itself is forbidden, it is asked again soon. Raises ApiError if there was no answer: the
+        The question writes nothing. A refusal counts as no. If the question itself is forbidden, it
+        is asked again soon, and less and less often. Raises ApiError if there was no answer: the
         caller should call this again.
         """
         now = asyncio.get_running_loop().time()
-        patience = ASK_AGAIN_AFTER_FORBIDDEN if self._was_forbidden else ASK_AGAIN
-        is_due = now >= self._asked_at + patience
-        if self.kept or not is_due or not self._is_needed(inventory):
+        if self.kept or now < self._due or not self._is_needed(inventory):
             return False
 
-        self._was_forbidden = False
+        delay = ASK_AGAIN
         try:
             reason = await self._reason_dropped()
         except (errors.Forbidden, errors.Invalid, errors.NotFound, errors.AlreadyExists) as error:
             reason = f"asking the API server about {self.name} failed: {error}"
-            self._was_forbidden = isinstance(error, errors.Forbidden)
+            if isinstance(error, errors.Forbidden):
+                delay = self._backoff.next_delay()
 
         # Only changes are logged.
-        was_asked = self._asked_at > -math.inf
-        if reason and not was_asked:
+        was_asked = self._due > -math.inf
+        if reason and reason != self._reason:
             log.warning("%s: %s", self.without, reason)
         elif was_asked and not reason:
             log.info("the API server keeps %s now", self.name)
-        self._asked_at, self.kept = now, not reason
+        self._due, self._reason, self.kept = now + delay, reason, not reason
         return self.kept
+
+    def deadlines(self, inventory: Inventory) -> list[float]:
+        """Returns when `learn` must be called even if nothing happens, by the loop's clock."""
+        return [] if self.kept or not self._is_needed(inventory) else [self._due]
 
     def withdraw(self) -> bool:
         """Notes that the API server has dropped the fields. Returns True if `kept` has changed."""
         news, self.kept = self.kept, False
-        self._asked_at = asyncio.get_running_loop().time()
+        self._due = asyncio.get_running_loop().time() + ASK_AGAIN
         return news
 
     def _is_needed(self, inventory: Inventory) -> bool:

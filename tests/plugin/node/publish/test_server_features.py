@@ -2,6 +2,7 @@
 only there.
 """
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -222,6 +223,27 @@ async def test_without_the_right_to_list_claims_there_are_none(world: World, cap
     assert "pods are bound before their claims are prepared" in caplog.text
 
 
+async def test_rights_that_are_granted_later_are_noticed_without_any_other_event(
+    world: World, monkeypatch, caplog
+):
+    monkeypatch.setattr(server_features, "ASK_AGAIN_AFTER_FORBIDDEN", (0.05, 0.1))
+    world.api.fail(403, times=3, path="/resourceclaims")
+    with caplog.at_level(logging.INFO):
+        async with world.running(gpus(1), options=ALL):
+            await until(lambda: waited_for(world) == [False])
+            await until(lambda: waited_for(world) == [True])
+    assert "the API server keeps binding conditions now" in caplog.text
+
+
+async def test_an_upgraded_server_is_noticed_without_any_other_event(world: World, monkeypatch):
+    monkeypatch.setattr(server_features, "ASK_AGAIN", 0.1)
+    world.api.dropped = {"bindingConditions", "bindingFailureConditions"}
+    async with world.running(gpus(1), options=ALL):
+        await until(lambda: waited_for(world) == [False])
+        world.api.dropped = set()
+        await until(lambda: waited_for(world) == [True])
+
+
 async def test_a_server_that_drops_them_later_gets_none_any_more(world: World):
     async with world.running(gpus(1), options=ALL) as publisher:
         await published(publisher)
@@ -266,12 +288,16 @@ async def test_a_server_without_is_asked_again_after_an_hour(monkeypatch, caplog
     assert await support.learn(divided_gpus()) is False
     assert await support.learn(divided_gpus()) is False
     assert resources.asked == 1
-    monkeypatch.setattr(server_features, "ASK_AGAIN", 0.0)
+
+    loop = asyncio.get_running_loop()
+    now = loop.time() + 3601
+    monkeypatch.setattr(loop, "time", lambda: now)
     caplog.set_level(logging.INFO)
     assert await support.learn(divided_gpus()) is False
     assert "keeps counters now" not in caplog.text
     assert caplog.text.count("no GPU is published together with its parts: too old") == 1
     resources.answer = ""
+    now += 3600
     assert await support.learn(divided_gpus()) is True
 
 
@@ -294,14 +320,16 @@ async def test_who_was_forbidden_to_ask_asks_again_soon(monkeypatch, caplog):
     assert await support.learn(divided_gpus()) is False
     resources.answer = ""
     assert await support.learn(divided_gpus()) is False, "not at once"
-    monkeypatch.setattr(server_features, "ASK_AGAIN_AFTER_FORBIDDEN", 0.0)
+    [due] = support.deadlines(divided_gpus())
+    assert 19 < due - asyncio.get_running_loop().time() <= 30
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: due)
     with caplog.at_level(logging.INFO):
         assert await support.learn(divided_gpus()) is True
     assert "the API server keeps counters now" in caplog.text
 
 
-async def test_after_a_plain_no_it_is_not_asked_again_soon(monkeypatch):
-    monkeypatch.setattr(server_features, "ASK_AGAIN_AFTER_FORBIDDEN", 0.0)
+async def test_after_a_plain_no_it_is_not_asked_again_soon(monkeypatch, caplog):
+    monkeypatch.setattr(server_features, "ASK_AGAIN_AFTER_FORBIDDEN", (0.0, 0.0))
     resources = Resources(errors.Forbidden("you may not"))
     support = server_features.CounterSupport(resources, "d", "n")
     assert await support.learn(divided_gpus()) is False
@@ -309,6 +337,27 @@ async def test_after_a_plain_no_it_is_not_asked_again_soon(monkeypatch):
     for _ in range(3):
         assert await support.learn(divided_gpus()) is False
     assert resources.asked == 2
+    assert caplog.text.count("no GPU is published together with its parts: too old") == 1
+
+
+async def test_while_it_is_forbidden_it_is_asked_less_and_less_often(monkeypatch):
+    resources = Resources(errors.Forbidden("you may not"))
+    support = server_features.CounterSupport(resources, "d", "n")
+    assert support.deadlines(gpus(2)) == [], "nothing needs counters"
+    delays, now = [], asyncio.get_running_loop().time()
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    for _ in range(12):
+        await support.learn(divided_gpus())
+        [due] = support.deadlines(divided_gpus())
+        delays.append(due - now)
+        now = due
+    assert resources.asked == 12
+    assert delays[0] <= 30
+    assert all(400 <= delay <= 600 for delay in delays[5:])
+
+    resources.answer = ""
+    assert await support.learn(divided_gpus()) is True
+    assert support.deadlines(divided_gpus()) == [], "the answer is known"
 
 
 async def test_that_they_were_dropped_is_news_once_and_not_asked_again_at_once():
