@@ -157,7 +157,7 @@ class _Demo:
                 self._screen.show(await narrator.build_scene(up, seen.list_now))
                 self._screen.line()
                 seconds = time.monotonic() - started
-                self._screen.line((f"Told in {seconds:.0f} seconds.", "bold"))
+                self._screen.line((f"The story took {seconds:.0f} seconds.", "bold"))
             self._finished = True
             if self._options.serve:
                 await self._serve_with_page(up)
