@@ -186,8 +186,6 @@ class SliceWriter:
     def _on_written(self, name: str, result: Document | None) -> None:
         now = asyncio.get_running_loop().time()
         self._mutations.on_answer(name, result, now + MUTATION_TTL)
-        if result is None:
-            self.stored.forget(name)
 
     def _learn(self, sent: ResourceSlice, result: Document) -> None:
         dropped = self.stored.learn(sent, result)

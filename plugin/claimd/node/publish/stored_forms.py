@@ -17,7 +17,8 @@ class StoredForms:
     """The known stored forms of our slices, by the slice's name.
 
     A slice is verified once we have seen how the API server stores it. `forms` has the pair (sent,
-    stored) for each slice that is stored otherwise than it was sent.
+    stored) for each slice that is stored otherwise than it was sent. The pair may stay when the
+    slice is deleted: it says something about what was sent, and not about the slice.
     """
 
     def __init__(self) -> None:
@@ -43,10 +44,6 @@ class StoredForms:
         fresh = [path for path in differences if path not in self._reported]
         self._reported.update(fresh)
         return fresh
-
-    def forget(self, name: str) -> None:
-        """Forgets the form of a slice that is deleted."""
-        self.forms.pop(name, None)
 
     def could_be_stored_form(self, slice_: ResourceSlice, current: Document) -> bool:
         """Returns True if `current` may be the stored form of this very slice.

@@ -32,14 +32,6 @@ def test_a_path_is_returned_only_once():
     assert set(forms.forms) == {"s"}
 
 
-def test_the_form_of_a_deleted_slice_is_forgotten():
-    forms, sent = stored_forms.StoredForms(), slice_with("a")
-    forms.learn(sent, {"spec": pool.body(slice_with("a", "b").spec)})
-    forms.forget("s")
-    forms.forget("s")
-    assert forms.forms == {}
-
-
 def test_the_api_server_is_asked_once_about_a_slice_with_the_same_devices():
     forms, sent = stored_forms.StoredForms(), slice_with("a")
     own = pool.body(sent.spec)
