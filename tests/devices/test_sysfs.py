@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from claimd_devices import sysfs
+from claimd_devices.failures import LookFailedError
 
 
 @pytest.mark.parametrize(
@@ -205,3 +207,18 @@ def test_a_file_that_may_be_empty_has_no_value_then(tmp_path: Path) -> None:
     assert notes == []
     assert sysfs.text(str(tmp_path), notes, may_be_empty=True) is None
     assert notes == [f"{tmp_path}: Is a directory"]
+
+
+def test_a_lack_of_memory_is_not_taken_for_a_driver_that_was_not_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = sysfs.ScanCache(sysfs.Kept())
+    missing = str(tmp_path / "made by the bind")
+    assert cache.read_once_per_bind("key", missing, lambda _: "read", []) == "read"
+
+    def lstat(path: str) -> os.stat_result:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), path)
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    with pytest.raises(LookFailedError, match="Cannot allocate memory"):
+        cache.read_once_per_bind("key", missing, lambda _: "read", [])

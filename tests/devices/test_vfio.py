@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from claimd_devices import fake, scan
-from claimd_devices.gpu import Inventory, Rules
+from claimd_devices import fake, scan, vfio, vfio_aliases
+from claimd_devices.gpu import Inventory, NotUsable, Rules
 from tests.devices.trees import Make, Tree
 
 
@@ -201,6 +201,30 @@ def test_what_cannot_be_read_is_not_taken_for_missing(make_tree: Make, gpu: str,
     place.write_text("neither a link nor a folder")
     (skipped,) = bindable(tree).skipped
     assert skipped.is_unread, skipped.reason
+
+
+def test_without_its_ids_no_driver_is_chosen(make_tree: Make) -> None:
+    """By empty ids, each function would be one for vfio-pci itself."""
+    tree = make_tree("nvidia:l4", "iommu=1")
+    modalias = tree.function("0000:11:00.0") / "modalias"
+    modalias.unlink()
+    modalias.mkdir()
+    with pytest.raises(NotUsable, match=r"its ids cannot be read: .*/modalias: ") as caught:
+        vfio.driver_for(tree.roots, "0000:11:00.0", ())
+    assert caught.value.is_unread
+
+
+def test_without_the_list_of_drivers_no_variant_counts_as_not_loaded(make_tree: Make) -> None:
+    tree = make_tree("nvidia:l4", "iommu=1")
+    variant = vfio_aliases.Alias("*", "nvgrace_gpu_vfio_pci")
+    assert vfio.driver_for(tree.roots, "0000:11:00.0", [variant]) == "nvgrace_gpu_vfio_pci"
+
+    drivers = tree.roots.sys / "bus/pci/drivers"
+    drivers.rename(drivers.with_name("away"))
+    drivers.write_text("no folder")
+    with pytest.raises(NotUsable, match=r"the drivers cannot be read: .*/drivers: ") as caught:
+        vfio.driver_for(tree.roots, "0000:11:00.0", [variant])
+    assert caught.value.is_unread
 
 
 def test_virtual_functions_are_left_alone_and_their_gpu_is_not_bound(make_tree: Make) -> None:

@@ -120,15 +120,12 @@ class FakeAmd(FakeVendor):
 
 
 def _as_amd(model: Model) -> AmdModel:
-    if not isinstance(model, AmdModel):
-        raise TypeError(f"{model.name} is no model of AMD")
+    assert isinstance(model, AmdModel), f"{model.name} is no model of AMD"
     return model
 
 
 def _parts(function: Function) -> int:
-    """Returns the number of partitions of a GPU."""
-    if function.driver != DRIVER:
-        return 1
+    """Returns the number of partitions of a GPU that has AMD's driver."""
     mode = function.options.get("mode", "").upper()
     return _PARTS.get(mode, _as_amd(function.model).dies)
 

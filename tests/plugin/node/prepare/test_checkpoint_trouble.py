@@ -90,6 +90,16 @@ async def test_after_a_start_the_claim_is_refused_and_all_others_go_on(world, di
     assert world.specs() == [world.spec(a).name, world.spec(c).name]
 
 
+async def test_the_refusal_names_the_file_although_the_api_server_is_away(world, disk):
+    a = world.claim("a")
+    await world.prepare(a)
+    disk.errors["uid-a.json"] = errno.EIO
+    fresh = world.instance()
+    await fresh.claims.restorer.restore()
+    world.api.fail(503, times=99, path="/resourceclaims/")
+    assert "uid-a.json cannot be read" in await world.prepare(a, by=fresh, patience=1)
+
+
 async def test_its_devices_stay_taken_until_it_can_be_read_and_is_given_back(world, disk):
     a, rival = world.claim("a"), world.claim("rival")
     await world.prepare(a)

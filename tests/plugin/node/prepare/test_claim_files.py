@@ -1,8 +1,10 @@
+import errno
 import os
 import shutil
 
 import pytest
 
+from claimd.common import durable
 from claimd.node.prepare import claim_files
 
 PREFIX = "ours_"
@@ -81,6 +83,24 @@ def test_what_is_kept_no_more_is_not_minded(folder, tmp_path):
     assert folder.is_disturbed()
 
 
+def test_a_file_that_was_removed_or_forgotten_is_not_minded(folder, tmp_path):
+    folder.ensure("u1", b"text")
+    folder.ensure("u2", b"text")
+    folder.remove("u1")
+    assert not folder.is_disturbed()
+    folder.forget("u2")
+    os.unlink(folder.path("u2"))
+    assert not folder.is_disturbed()
+
+
+def test_a_sweep_removes_what_a_dead_writer_left_behind(folder, tmp_path):
+    folder.ensure("u1", b"text")
+    unfinished = tmp_path / "files" / durable.unfinished_name(f"{PREFIX}u2.json")
+    unfinished.touch()
+    folder.sweep()
+    assert not unfinished.exists()
+
+
 def test_a_failed_write_leaves_nothing(tmp_path):
     (tmp_path / "files").write_text("a file where the folder should be")
     with pytest.raises(OSError):
@@ -104,6 +124,36 @@ def test_a_stamp_is_asked_for_only_when_something_has_changed(folder, tmp_path):
     assert folder.ensure("u1", b"two", stamped)
     assert seen == [None, b"stamped", b"edited"]
     assert (tmp_path / "files" / f"{PREFIX}u1.json").read_bytes() == b"stamped again"
+
+
+def test_only_a_file_that_is_gone_counts_as_removed(folder, tmp_path):
+    (tmp_path / "files" / f"{PREFIX}u1.json").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        folder.remove("u1")
+
+
+def test_a_folder_that_cannot_be_read_does_not_count_as_empty(folder, tmp_path):
+    assert folder.sweep() == set(), "there is no folder yet"
+    (tmp_path / "files").write_text("a file where the folder should be")
+    for call in (folder.sweep, folder.sync):
+        with pytest.raises(NotADirectoryError):
+            call()
+
+
+def test_a_write_that_fails_is_tried_again_only_if_the_folder_was_missing(
+    folder, tmp_path, monkeypatch
+):
+    folder.ensure("u1", b"text")
+    renames = []
+
+    def rename(source, target):
+        renames.append(target)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(OSError, match="No space left"):
+        folder.ensure("u1", b"other text")
+    assert len(renames) == 1
 
 
 def test_what_cannot_be_removed_or_is_gone_is_no_error(folder, tmp_path):

@@ -925,15 +925,22 @@ async def test_what_could_not_be_restored_is_restored_by_the_next_repair(world, 
     c = world.claim("c")
     await world.prepare(c)
     fresh = world.instance()
-    await fresh.claims.restorer.repair()
     world.spec(c).unlink()
     blocked = world.tmp_path / "cdi" / durable.unfinished_name(world.spec(c).name)
     blocked.mkdir()  # the write will fail
-    await fresh.claims.restorer.restore()
+    await fresh.claims.restorer.follow_up()
     assert "cannot restore the CDI file of claim default/c, trying again" in caplog.text
     blocked.rmdir()
     await fresh.claims.restorer.repair()
     assert world.specs() == [world.spec(c).name]
+    assert not fresh.claims.restorer.is_due, "each later repair would restore again"
+
+
+async def test_what_is_left_to_another_instance_is_not_due_here(world):
+    restorer = world.driver.claims.restorer
+    restorer.is_due, restorer.another_publishes = True, lambda: True
+    await restorer.repair()
+    assert not restorer.is_due, "each later repair would restore again"
 
 
 async def test_what_a_start_has_followed_up_is_not_gone_over_again(world):

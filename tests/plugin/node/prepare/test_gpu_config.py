@@ -144,6 +144,30 @@ def test_a_class_fixes_only_the_requests_that_it_is_for():
     assert (first.permissions, second.permissions) == ("r", "rwm")
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "shape"),
+    [
+        ("environment", {"A": 1}, "an object whose values are text"),
+        ("permissions", ["r"], "text"),
+        ("claimsMaySet", "A", "a list of text"),
+        ("capabilities", [1], "a list of text"),
+        ("mps", 1, "text"),
+    ],
+)
+def test_a_field_of_another_type_is_named_next_to_right_ones(field, value, shape):
+    right = {
+        "environment": {"A": "1"},
+        "permissions": "r",
+        "claimsMaySet": ["A"],
+        "capabilities": ["video"],
+        "mps": "/run/nvidia-mps",
+    }
+    assert set(right) == set(gpu_config.SHAPES)
+    for others in ({}, right):
+        with pytest.raises(errors.ClaimError, match=rf"class: {field} must be {shape}$"):
+            plan_claim(of_class(**others | {field: value}))
+
+
 def test_a_claim_cannot_leave_anything_to_claims():
     with pytest.raises(errors.ClaimError, match="claimsMaySet is for classes"):
         plan_claim(of_claim(claimsMaySet=["LD_PRELOAD"], environment={"LD_PRELOAD": "/x"}))

@@ -88,7 +88,7 @@ async def test_what_a_thread_is_writing_is_left_alone(world):
     assert isinstance(await world.prepare(small), PreparedClaim)
     stray = folder / "uid-gone_r0.json"
     stray.write_text("{}")
-    await world.driver.claims.restorer.restore()
+    await world.driver.claims.restorer.follow_up()
     assert pipe.exists()
     assert stray.exists(), "nothing is tidied up beside a writer"
     assert world.specs() == [world.spec(small).name], "a mount of it would be missing"
