@@ -267,8 +267,10 @@ async def test_nothing_of_it_is_left_at_the_end(unused_tcp_port):
         assert "endpoint" in [thread.name for thread in threading.enumerate()]
         client = connect(address)
         client.sendall(b"GET")
-    assert await asyncio.to_thread(client.recv, 1) == b""
-    client.close()
+    # On a busy machine the server may end before it has read these bytes. Then the kernel resets
+    # the connection.
+    with client, contextlib.suppress(ConnectionResetError):
+        assert await asyncio.to_thread(client.recv, 1) == b""
     assert "endpoint" not in [thread.name for thread in threading.enumerate()]
     assert len(os.listdir("/proc/self/fd")) == before
 
