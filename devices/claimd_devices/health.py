@@ -32,6 +32,9 @@ BOUND = "bound"
 # The kind of an event: the driver could not initialize the GPU. It is over when the GPU has a UUID.
 UNINITIALIZED = "uninitialized"
 
+# The kind of a symptom: the GPU does not answer on the bus. Only a look that wakes the GPU shows it.
+LOST = "lost"
+
 # How many checks in a row must show a symptom until it is believed, and how many must not show it
 # until it is over. Kinds that are not in a table need one check.
 _CHECKS_TO_APPEAR = {
@@ -47,7 +50,7 @@ _CHECKS_TO_CLEAR = {
     "link": 3,
     "link-speed": 3,
     "unreadable": 2,
-    "lost": 2,
+    LOST: 2,
     "survivability": 2,
 }
 
@@ -200,6 +203,13 @@ class History:
         errors, but not that they came before the last reset.
         """
         self._earlier = {one.kind: one for one in findings if one.severity == FAILED}
+
+    def is_lost(self) -> bool:
+        """Returns True if the last check showed that the GPU does not answer on the bus.
+
+        Before the first check this is what an earlier process saw.
+        """
+        return LOST in (self._earlier if self._observed_at is None else self._persistence)
 
     def add_event(self, event: Event) -> None:
         """Adds an event of the kernel.

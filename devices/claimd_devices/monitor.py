@@ -264,10 +264,14 @@ class Monitor:
     async def check(self) -> HealthReport:
         """Checks every GPU that is present, and the kernel's log, once. Returns the new report."""
         self._wake.clear()
-        present = [tracked.gpu for tracked in self._tracked.values() if tracked.missing is None]
+        present = [tracked for tracked in self._tracked.values() if tracked.missing is None]
+        gpus = [tracked.gpu for tracked in present]
+        lost = [tracked.gpu for tracked in present if tracked.history.is_lost()]
         marks, self._marks = self._marks, []
         try:
-            shown, lines, bound = await deadline.run_in_thread(lambda: self._look(present, marks))
+            shown, lines, bound = await deadline.run_in_thread(
+                lambda: self._look(gpus, lost, marks)
+            )
         except BaseException:
             self._marks = [*marks, *self._marks]
             raise
@@ -296,10 +300,10 @@ class Monitor:
         return self.last
 
     def _look(
-        self, present: list[Gpu], marks: list[tuple[health.Event, int]]
+        self, gpus: list[Gpu], lost: list[Gpu], marks: list[tuple[health.Event, int]]
     ) -> tuple[dict[str, tuple[Symptom, ...]], list[kmsg.Line], list[health.Event]]:
         """Returns symptoms, new lines of the kernel's log, and the marked events with their place."""
-        shown = self._read_symptoms(self._roots, present)
+        shown = _read_with_lost(self._roots, gpus, lost, self._read_symptoms)
         lines = self._kernel_log.read_new_lines()
         bound = [replace(event, number=self._kernel_log.number_at(mark)) for event, mark in marks]
         return shown, lines, bound
@@ -437,20 +441,24 @@ def check_once(
     once, and the times when findings began.
     """
     now = time.time()
+    known: dict[tuple[str, str], Finding] = {}
+    for name, known_findings in state.findings:
+        for finding in known_findings:
+            known[name, finding.kind] = finding
+    lost = [gpu for gpu in inventory.gpus if (gpu.name, health.LOST) in known]
+
     kernel_log = kmsg.Log(roots)
     shown, lines = deadline.run(
-        lambda: (read_symptoms(roots, inventory.gpus), kernel_log.read_new_lines())
+        lambda: (
+            _read_with_lost(roots, inventory.gpus, lost, read_symptoms),
+            kernel_log.read_new_lines(),
+        )
     )
     events = [*state.events]
     for line in lines:
         event = log_lines.event_of(line)
         if event is not None:
             events.append(event)
-
-    known: dict[tuple[str, str], Finding] = {}
-    for name, known_findings in state.findings:
-        for finding in known_findings:
-            known[name, finding.kind] = finding
 
     findings: dict[str, list[Finding]] = {}
     for gpu in inventory.gpus:
@@ -480,6 +488,20 @@ def check_once(
         findings=_sorted_findings(findings),
         unwatched=_describe_unseen(kernel_log),
     )
+
+
+def _read_with_lost(
+    roots: Roots, gpus: Iterable[Gpu], lost: Iterable[Gpu], read_symptoms: ReadSymptoms
+) -> dict[str, tuple[Symptom, ...]]:
+    """Returns the symptoms of GPUs. Those that were lost are looked at in their sleep, too.
+
+    Otherwise a lost GPU would be well as soon as it sleeps, and nobody wakes a GPU with a taint.
+    """
+    shown = read_symptoms(roots, gpus)
+    for name, symptom in symptoms.read_lost(roots, lost).items():
+        others = [one for one in shown.get(name, ()) if one.kind != symptom.kind]
+        shown[name] = (symptom, *others)
+    return shown
 
 
 def _describe_unseen(kernel_log: kmsg.Log) -> tuple[str, ...]:

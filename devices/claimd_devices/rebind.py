@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from . import drm, failures, open_files, sysfs, values, vfio, vfio_aliases
+from . import drm, failures, open_files, symptoms, sysfs, values, vfio, vfio_aliases
 from .failures import LookFailedError
 from .gpu import NotUsable, Roots
 
@@ -110,6 +110,13 @@ def bindings(roots: Roots, address: str) -> tuple[Binding, ...]:
 
     if not sysfs.is_folder(folder):
         raise Refused("the kernel shows no such device")
+
+    # The kernel binds such a device, and a virtual machine then fails to open it.
+    if not symptoms.answers(roots, address):
+        raise Refused(
+            "it does not answer on the PCI bus: its configuration space reads all ones; "
+            "power-cycle the node"
+        )
     try:
         aliases = vfio_aliases.read_aliases(roots, [])
         vfio.check_loaded(roots, address, aliases)

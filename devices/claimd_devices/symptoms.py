@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from . import deadline, pci, sysfs
 from .gpu import Gpu, Roots
-from .health import DEGRADED, FAILED, NOTE, UNKNOWN, Symptom
+from .health import DEGRADED, FAILED, LOST, NOTE, UNKNOWN, Symptom
 
 _SLEEPING_STATES = ("D3hot", "D3cold")
 _NO_LANES = 255  # the width of a missing link
@@ -48,10 +48,8 @@ def read_gpu(roots: Roots, address: str) -> tuple[Symptom, ...]:
     files = Files(folder)
     symptoms: list[Symptom] = []
     if not is_asleep(files):
-        # A device that has fallen off the bus answers each read of its configuration space with all
-        # ones. Its other files would then show nonsense.
-        head = files.bytes("config")[:4]
-        if head and not head.strip(b"\xff"):
+        # The other files of a GPU that has fallen off the bus show nonsense.
+        if not _answers(files):
             return (_lost(address),)
         symptoms += _link_symptoms(files)
         symptoms += _counter_symptoms(files)
@@ -74,6 +72,28 @@ def read_gpus(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...
         return {name: by_address[address] for name, address in address_of.items()}
 
     return deadline.run(read_all)
+
+
+def read_lost(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, Symptom]:
+    """Returns the symptom of each of these GPUs that does not answer on the bus, by its name.
+
+    Unlike `read_gpus`, it wakes sleeping GPUs.
+    """
+    address_of = {gpu.name: gpu.address for gpu in gpus}
+
+    def read_all() -> dict[str, Symptom]:
+        found = {}
+        for name, address in address_of.items():
+            if not answers(roots, address):
+                found[name] = _lost(address)
+        return found
+
+    return deadline.run(read_all) if address_of else {}
+
+
+def answers(roots: Roots, address: str) -> bool:
+    """Returns False if the device does not answer on the bus. Wakes a sleeping device."""
+    return _answers(Files(f"{roots.sys}/bus/pci/devices/{address}"))
 
 
 def unresponsive() -> Symptom:
@@ -142,11 +162,17 @@ def is_asleep(files: Files) -> bool:
     return files.text("power_state") in _SLEEPING_STATES
 
 
+def _answers(files: Files) -> bool:
+    """Returns False if each read of the configuration space gives all ones."""
+    head = files.bytes("config")[:4]
+    return not head or bool(head.strip(b"\xff"))
+
+
 def _lost(address: str) -> Symptom:
     sentence = (
         f"{address} does not answer on the PCI bus any more: its configuration space reads all ones"
     )
-    return Symptom(kind="lost", severity=FAILED, sentence=sentence)
+    return Symptom(kind=LOST, severity=FAILED, sentence=sentence)
 
 
 def _link_symptoms(files: Files) -> list[Symptom]:

@@ -66,6 +66,16 @@ def test_there_and_back(kernel: PlayingKernel) -> None:
 VARIANT = "nvgrace_gpu_vfio_pci"
 
 
+def test_a_gpu_that_does_not_answer_is_not_taken(kernel: PlayingKernel) -> None:
+    config = kernel.folder / "sys/bus/pci/devices" / GPU / "config"
+    config.write_bytes(b"\xff" * 64)
+    assert refusal(kernel) == (
+        "it does not answer on the PCI bus: its configuration space reads all ones; "
+        "power-cycle the node"
+    )
+    assert kernel.state() == OWN
+
+
 def test_a_variant_that_the_kernel_has_for_the_gpu(kernel: PlayingKernel) -> None:
     roots = Roots.in_folder(kernel.folder)
     fake.add_vfio_variant(kernel.folder, "10de:27b8", VARIANT)

@@ -8,6 +8,20 @@ from . import guest
 
 BUS = "/sys/bus/pci"
 
+# Writes values into the register of a port that controls its slot, and adds the bits that it had.
+_CONTROL_SLOT = """
+import os
+descriptor = os.open("{bus}/devices/{port}/config", os.O_RDWR)
+place = os.pread(descriptor, 1, 0x34)[0]
+while os.pread(descriptor, 1, place)[0] != 0x10:  # the capabilities of PCI Express
+    place = os.pread(descriptor, 1, place + 1)[0]
+had = int.from_bytes(os.pread(descriptor, 2, place + 0x18), "little")
+for without, with_ in {changes}:
+    os.pwrite(descriptor, (had & ~without | with_).to_bytes(2, "little"), place + 0x18)
+os.close(descriptor)
+"""
+_REPORTS, _LAMP_OFF, _POWER_OFF = 0x20, 0x300, 0x400
+
 
 class State(NamedTuple):
     """The driver and the driver_override of a function; empty if it has none."""
@@ -50,6 +64,21 @@ class Bus:
     def rescan(self) -> None:
         """Lets the kernel look for devices."""
         self.guest.run(f"echo 1 > {BUS}/rescan", check=True)
+
+    def set_power(self, port: str, *, on: bool) -> None:
+        """Switches the power of a port's slot. The kernel does not notice that."""
+        self._control(port, (_POWER_OFF, 0 if on else _POWER_OFF))
+
+    def pull(self, port: str) -> None:
+        """Pulls the device out of a port's slot while it is in use. The device cannot come back.
+
+        QEMU drops a device when a slot goes dark. The port reports it when its slot has power again,
+        because the kernel would believe that it had switched the power off itself.
+        """
+        self._control(port, (_REPORTS, _LAMP_OFF | _POWER_OFF), (0, 0))
+
+    def _control(self, port: str, *changes: tuple[int, int]) -> None:
+        self.guest.python(_CONTROL_SLOT.format(bus=BUS, port=port, changes=changes))
 
     def exists(self, address: str) -> bool:
         """Returns True if the bus has the function."""
