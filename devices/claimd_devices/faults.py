@@ -101,7 +101,7 @@ class _Target:
         return link.readlink().name if link.is_symlink() else ""
 
     def drm_names(self) -> list[str]:
-        return sorted(path.name for path in self.folder.glob("drm/*"))
+        return sorted(path.name for path in self.folder.glob("drm/*") if not path.is_symlink())
 
     def send_uevent(
         self, action: str, subsystem: str = "pci", below: str = "", **fields: str
@@ -398,6 +398,10 @@ def _rename_node(target: _Target, old_name: str, new_name: str, number: int) -> 
     # The kernel makes the device's folder first, then the link of its class, then the node.
     old.rename(new)
     _replace_file(new / "dev", f"{major}:{number}\n")
+    for link in old.parent.glob("controlD*"):
+        if os.readlink(link) == old_name:
+            link.unlink()
+            (old.parent / f"controlD{number + 64}").symlink_to(new_name)
     (target.tree / "sys/class/drm" / old_name).unlink(missing_ok=True)
     link = target.tree / "sys/class/drm" / new_name
     link.symlink_to(os.path.relpath(new, link.parent.resolve()))

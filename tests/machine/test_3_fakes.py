@@ -15,6 +15,9 @@ from claimd_devices.fake.gpu import VFIO
 
 from . import guest, pci
 from .conftest import BEHIND, FAILING
+from .test_1_vfio import radeon
+
+__all__ = ["radeon"]
 
 # Lists a folder: the permissions and the first bytes of each file, and the target of each link.
 LIST = """
@@ -73,14 +76,16 @@ def form(name: str, content: str) -> str:
     return _OWN.sub("#", _COUNTER.sub("", content))
 
 
-@pytest.mark.parametrize("driver", ["none", VFIO])
+@pytest.mark.parametrize("driver", ["none", VFIO, "radeon"])
 def test_a_function_has_the_files_of_a_real_one(
-    machine: guest.Guest, bus: pci.Bus, tmp_path: Path, driver: str
+    machine: guest.Guest, bus: pci.Bus, tmp_path: Path, request: pytest.FixtureRequest, driver: str
 ) -> None:
     # A device that no driver has had since it is there.
     bus.remove(BEHIND)
     bus.rescan()
     override = f"{pci.BUS}/devices/{BEHIND}/driver_override"
+    if driver == "radeon":
+        request.getfixturevalue("radeon")
     if driver == VFIO:
         machine.run(f"echo {VFIO} > {override}", check=True)
         assert bus.bind(BEHIND, VFIO) == ""
@@ -102,12 +107,17 @@ def test_a_function_has_the_files_of_a_real_one(
 
     # This device cannot sleep deeply, and newer kernels know the state of every device.
     states = forms.pop("power_state"), expected.pop("power_state")
-    assert states in {("unknown\n", "unknown\n"), ("unknown\n", "D#\n"), ("D#hot\n", "D#\n")}
+    assert states in {
+        ("unknown\n", "unknown\n"),
+        ("unknown\n", "D#\n"),
+        ("D#hot\n", "D#\n"),
+        ("D#\n", "D#\n"),
+    }
     assert forms == expected
 
 
 def test_vfio_numbers_its_nodes_in_the_order_of_their_making(
-    machine: guest.Guest, bus: pci.Bus
+    machine: guest.Guest, bus: pci.Bus, tmp_path: Path
 ) -> None:
     override = f"{pci.BUS}/devices/{BEHIND}/driver_override"
     machine.run(f"echo {VFIO} > {override}", check=True)
@@ -116,6 +126,7 @@ def test_vfio_numbers_its_nodes_in_the_order_of_their_making(
         group = bus.group(BEHIND)
         numbers = machine.read(f"/sys/class/vfio/{group}/dev")
         node = machine.run(f"stat -c '%t:%T %a' /dev/vfio/{group}", check=True).output.split()
+        container = machine.run("stat -c %a /dev/vfio/vfio", check=True).output.strip()
     finally:
         assert bus.unbind(BEHIND) == ""
         machine.run(f"echo > {override}", check=True)
@@ -123,3 +134,9 @@ def test_vfio_numbers_its_nodes_in_the_order_of_their_making(
     assert node == [f"{major:x}:{minor:x}", "600"]
     assert minor == 0
     assert minor != int(group)
+
+    fake.write(tmp_path, fake.parse([f"amd:radeon,driver={VFIO}"]))
+    modes = {}
+    for path in (tmp_path / "dev/vfio").iterdir():
+        modes[path.name.isdecimal()] = f"{stat.S_IMODE(path.stat().st_mode):o}"
+    assert modes == {True: node[1], False: container}

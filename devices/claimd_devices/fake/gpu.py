@@ -6,6 +6,7 @@ The modules of the vendors add the files of their drivers. This module writes no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,6 +19,8 @@ VFIO = "vfio-pci"
 _WITHOUT_DRM = ("", "virtio-pci")
 _WITHOUT_RENDER = ("ast", "mgag200", "bochs-drm")
 
+# Drivers that leave the modes of screens to others.
+_WITHOUT_MODES = ("nvidia",)
 _WITH_FRAME_BUFFER = ("amdgpu", "i915", "xe", "nouveau")
 
 _WRITABLE = frozenset(
@@ -210,6 +213,11 @@ def number(name: str, value: object, base: int = 10) -> int:
     return found if found >= 0 else refuse(name, value, "a number")
 
 
+def mode_of_node(path: str) -> int:
+    """Returns the permissions of a device node: only root opens the groups of vfio-pci."""
+    return 0o600 if re.fullmatch(r"dev/vfio/[0-9]+", path) else 0o666
+
+
 def mode_of(path: str) -> int:
     """Returns the permissions of a file, by its name."""
     return 0o644 if path.rpartition("/")[2] in _WRITABLE else 0o444
@@ -266,6 +274,10 @@ def function_entries(function: Function) -> Entries:
         entries.files |= _port_files(function.sound, vendor, function.model.sound, "040300")
 
     add_drm(entries, folder, function.drm)
+    if function.drm and function.model.has_screen and function.driver not in _WITHOUT_MODES:
+        # The name of a node that kernels do not make any more.
+        card = function.numbers.card
+        entries.links[f"{folder}/drm/controlD{card + 64}"] = f"{folder}/drm/card{card}"
     if function.screen and function.drm:
         card = function.numbers.card
         connector = f"{folder}/drm/card{card}/card{card}-DP-1"

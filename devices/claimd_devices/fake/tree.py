@@ -235,7 +235,10 @@ def _write_machine(
     processors = layout.processors(description)
     _write_processors(folder, processors)
 
-    entries = Entries(majors={"mem": 1, "ttyS": 4, "misc": 10, "drm": DRM_MAJOR})
+    entries = Entries(
+        files={"sys/class/drm/version": "drm 1.1.0 20060810"},
+        majors={"mem": 1, "ttyS": 4, "misc": 10, "drm": DRM_MAJOR},
+    )
     if any(map(is_for_virtual_machines, drivers)):
         entries.add(_vfio())
     for vendor in vendors.VENDORS:
@@ -295,7 +298,7 @@ def _write_entries(folder: Path, entries: Entries) -> None:
     for path in entries.closed:
         _close(folder / path)
     for path, (major, minor) in entries.nodes.items():
-        make_node(folder / path, major, minor)
+        make_node(folder / path, major, minor, gpu.mode_of_node(path))
     for path, target in entries.links.items():
         _link(folder, path, target)
 
@@ -339,12 +342,12 @@ def _link(folder: Path, path: str, target: str) -> None:
     link.symlink_to(relative)
 
 
-def make_node(path: Path, major: int, minor: int) -> None:
+def make_node(path: Path, major: int, minor: int, mode: int = 0o666) -> None:
     """Makes a device node with these numbers, or an empty file if that is not permitted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     try:
-        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(major, minor))
+        os.mknod(path, stat.S_IFCHR | mode, os.makedev(major, minor))
     except PermissionError:
         path.touch()
-    path.chmod(0o666)
+    path.chmod(mode)
