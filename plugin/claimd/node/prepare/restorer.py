@@ -172,6 +172,10 @@ class Restorer:
             )
 
     def _announce_unavailable(self, prepared: PreparedClaim, error: errors.ClaimError) -> None:
+        if self.vm_gpus.await_prepare(prepared):
+            log.info("claim %s is prepared again when its pod starts: %s", prepared.title, error)
+            self.reports.report(prepared)
+            return
         log.error("claim %s stays prepared, without a CDI file: %s", prepared.title, error)
         self.record_event(
             events.claim(prepared.namespace, prepared.name, prepared.uid),

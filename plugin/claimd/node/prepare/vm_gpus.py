@@ -45,6 +45,16 @@ class VmGpus:
                 return True
         return False
 
+    def await_prepare(self, prepared: PreparedClaim) -> bool:
+        """Returns True if the GPUs were bound for the claim before the last boot.
+
+        The kernel has bound their own drivers since, and the kubelet will prepare the claim again.
+        """
+        if self.binder is None:
+            return False
+        boots = {one.passthrough.boot_id for one in prepared.devices if one.passthrough is not None}
+        return bool(boots) and self.binder.boot_id not in boots
+
     async def bind(
         self,
         prepared: PreparedClaim,

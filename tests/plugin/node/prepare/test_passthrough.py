@@ -287,8 +287,11 @@ async def test_a_write_that_never_comes_back(world: World) -> None:
     assert world.kernel.state() == OWN
 
 
-async def test_a_reboot(world: World) -> None:
-    """The kernel has bound all anew: what stood before the reboot says nothing of now."""
+async def test_a_reboot(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The kernel has bound all drivers anew, and the kubelet prepares each claim again.
+
+    Until then the GPU has its own driver, which is nothing to warn about.
+    """
     claimd, c = await world.start(), world.claim()
     await prepare(claimd, c)
     world.kernel.reboot("another")
@@ -297,10 +300,22 @@ async def test_a_reboot(world: World) -> None:
     assert world.kernel.state() == own
 
     second = await world.start()
+    assert world.nodes() is None
+    assert world.events == []
+    assert read_warnings(caplog) == []
     assert isinstance(await prepare(second, c), PreparedClaim)
+    assert world.nodes() is not None
     assert world.kernel.state() == TAKEN
     assert await unprepare(second, c) is None
     assert world.kernel.state() == own
+
+
+async def test_a_gpu_that_lost_vfio_pci_within_one_boot(world: World) -> None:
+    claimd, c = await world.start(), world.claim()
+    await prepare(claimd, c)
+    world.kernel.bind(GPU, "nvidia")
+    await world.start()
+    assert world.events == ["DeviceUnavailable"]
 
 
 async def test_an_unprepare_after_a_reboot_touches_nothing(world: World) -> None:
