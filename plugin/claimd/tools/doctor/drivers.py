@@ -194,6 +194,7 @@ class Facts:
     hook_works: bool = True
     # Device nodes without a link, as path and numbers. None: the host's /dev cannot be seen.
     without_link: tuple[tuple[str, str], ...] | None = ()
+    needs_kfd: bool = True
     kfd_trouble: str = ""
     wants_vfio: bool = False
     wants_binding: bool = False
@@ -387,8 +388,8 @@ def _remedy_for_links(nodes: tuple[tuple[str, str], ...]) -> str:
 
 
 def _judge_kfd(facts: Facts) -> Finding:
-    if "amd" not in facts.vendors:
-        return KFD.success("no GPU of AMD is here")
+    if not facts.needs_kfd:
+        return KFD.success("no GPU of AMD needs it")
     if facts.kfd_trouble:
         return KFD.failure(facts.kfd_trouble)
     return KFD.success("it can be read")
@@ -452,7 +453,13 @@ def look(sight: Sight) -> Facts:
     """
     settings, roots = sight.settings, sight.roots
     inventory = scan.scan(roots, settings.rules, with_link_now=True)
-    present = {gpu.vendor for gpu in inventory.gpus} | _vendors_of(roots, inventory)
+    left_alone = _vendors_of(roots, inventory)
+    present = {gpu.vendor for gpu in inventory.gpus} | left_alone
+
+    # KFD tells about the GPUs of amdgpu, which does not drive those for virtual machines.
+    needs_kfd = "amd" in left_alone or any(
+        gpu.vendor == "amd" and gpu.kind != VFIO for gpu in inventory.gpus
+    )
 
     # Some faults show only over time. These come from the state of a running claimd.
     read_symptoms = symptoms.read_gpus
@@ -503,7 +510,8 @@ def look(sight: Sight) -> Facts:
         hook=hook,
         hook_works=os.access(sight.place(Path(hook)), os.X_OK),
         without_link=_nodes_without_link(sight, inventory.gpus),
-        kfd_trouble=kfd.read_topology(roots).unreadable if "amd" in present else "",
+        needs_kfd=needs_kfd,
+        kfd_trouble=kfd.read_topology(roots).unreadable if needs_kfd else "",
         wants_vfio=settings.vfio or bool(settings.vfio_bind),
         wants_binding=bool(settings.vfio_bind),
         has_iommu=bool(sysfs.names(f"{roots.sys}/kernel/iommu_groups", [])),

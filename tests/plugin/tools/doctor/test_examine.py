@@ -266,6 +266,18 @@ ALSO = {
 }
 
 
+async def test_gpus_for_virtual_machines_need_no_kfd(node):
+    """KFD tells about the GPUs of amdgpu, which need not even be loaded without them."""
+    for folder in ("sys", "proc", "dev"):
+        shutil.rmtree(node.root / folder)
+    fake.write(node.root, fake.parse(["amd:mi210", "iommu=1"]))
+    fake.load_vfio(node.root)
+    shutil.rmtree(node.root / "sys/class/kfd")
+    node.set(vfio_bind=("amd",))
+    found = {finding.check: finding for finding in await findings(node)}
+    assert (found["kfd"].level, found["kfd"].seen) == (Level.WELL, "no GPU of AMD needs it")
+
+
 async def test_a_variant_of_vfio_pci_that_is_not_loaded(node):
     fake.load_vfio(node.root)
     fake.add_vfio_variant(node.root, "10de:2330", "nvgrace_gpu_vfio_pci")
