@@ -17,8 +17,10 @@ def ask(address: str, path: str, timeout: float = 3.0) -> tuple[bool, str]:
         with _connect(address, timeout) as connection:
             connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
             response = _read_to_end(connection)
+        reason = "" if response else "the connection was closed"
     except OSError as error:
-        reason = error.strerror or error
+        reason = error.strerror or str(error)
+    if reason:
         return False, f"no answer at {address}: {reason}; is `claimd run` up, with this endpoint?"
 
     head, _, body = response.partition(b"\r\n\r\n")

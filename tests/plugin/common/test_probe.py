@@ -52,7 +52,6 @@ def on_a_port(*answers, **more):
         (b"HTTP/1.1 2000 X\r\n\r\n", (False, "")),
         (b"HTTP/1.1 404 200\r\n\r\nno", (False, "no")),
         (b"200", (False, "")),
-        (b"", (False, "")),
         (b"HTTP/1.1 200 OK\r\n\r\n\xff", (True, "\N{REPLACEMENT CHARACTER}")),
     ],
 )
@@ -60,6 +59,14 @@ def test_only_200_is_a_yes(answer, said):
     with on_a_port(answer) as (port, asked):
         assert probe.ask(f"127.0.0.1:{port}", "/livez") == said
     assert asked == [b"GET /livez HTTP/1.0\r\n\r\n"]
+
+
+def test_a_connection_that_ends_without_an_answer():
+    """A firewall or a proxy may take a connection to a port that does not exist."""
+    with on_a_port() as (port, _):
+        is_ready, words = probe.ask(f"127.0.0.1:{port}", "/readyz")
+    assert not is_ready
+    assert words.startswith(f"no answer at 127.0.0.1:{port}: the connection was closed; ")
 
 
 def test_an_answer_in_pieces():
