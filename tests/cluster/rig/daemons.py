@@ -15,6 +15,10 @@ from pathlib import Path
 from .places import LOGS, STATE, RigError
 
 
+# Without a reference Python would warn about a daemon that this program leaves running.
+_children: list[subprocess.Popen[bytes]] = []
+
+
 def start(name: str, *command: object, env: Mapping[str, str] | None = None) -> None:
     """Starts a daemon under a name. Its output goes to a file in LOGS."""
     if pid_of(name):
@@ -29,6 +33,7 @@ def start(name: str, *command: object, env: Mapping[str, str] | None = None) -> 
             start_new_session=True,
             env=env,
         )
+    _children.append(child)
     _pid_file(name).write_text(f"{child.pid} {_start_time(child.pid)}")
 
 

@@ -60,7 +60,14 @@ def load_archive(archive: Path) -> None:
 
 
 def build(context: Path, file: Path, tag: str) -> None:
-    """Builds a Containerfile with podman and imports the image.
+    """Builds a Containerfile and imports the image."""
+    archive = save(context, file, tag)
+    _load(archive)
+    archive.unlink()
+
+
+def save(context: Path, file: Path, tag: str) -> Path:
+    """Builds a Containerfile with podman, and returns an archive of the image.
 
     The Containerfile may start from `PYTHON`, or from its arguments BASE and COMPILER. These base
     images are made from Debian's packages, because there is no registry.
@@ -87,8 +94,7 @@ def build(context: Path, file: Path, tag: str) -> None:
     archive = STATE / "build.tar"
     archive.unlink(missing_ok=True)
     run("podman", "save", "-q", "--format=oci-archive", "-o", archive, tag)
-    _load(archive)
-    archive.unlink()
+    return archive
 
 
 def load_own() -> None:

@@ -52,7 +52,7 @@ def start_kubelet(choices: Choices) -> None:
     The caller may have to start a pod before the node can become ready.
     """
     build.kubernetes(choices.kubelet, ["kubelet"])
-    _add_node_to_hosts()
+    add_node_to_hosts()
     (STATE / "kubelet.yaml").write_text(json.dumps(_kubelet_configuration(choices), indent=1))
     daemons.start(
         "kubelet",
@@ -72,13 +72,17 @@ def wait_until_ready() -> None:
     The node's condition alone is not enough: after a restart of the kubelet the API server still
     has the condition from before the restart.
     """
+    wait_until_healthy()
+    daemons.wait_for(f"node {NODE}", lambda: control_plane.node_is_ready(NODE), needs="kubelet")
+
+
+def wait_until_healthy() -> None:
     healthy = "http://127.0.0.1:10248/healthz"
     daemons.wait_for(
         "the kubelet",
         lambda: urllib.request.urlopen(healthy, timeout=2).status == 200,
         needs="kubelet",
     )
-    daemons.wait_for(f"node {NODE}", lambda: control_plane.node_is_ready(NODE), needs="kubelet")
 
 
 def reboot(choices: Choices) -> None:
@@ -122,7 +126,7 @@ def down(choices: Choices) -> None:
         (KUBELET_ROOT / file).unlink(missing_ok=True)
 
 
-def _add_node_to_hosts() -> None:
+def add_node_to_hosts() -> None:
     """Adds the node's name to /etc/hosts. The API server uses it for `kubectl logs` and `exec`."""
     hosts = Path("/etc/hosts")
     text = hosts.read_text()
@@ -148,11 +152,11 @@ def _kubelet_configuration(choices: Choices) -> dict[str, Any]:
         "readOnlyPort": 0,
         "registerNode": True,
         "resolvConf": "",
-        # The machine may itself be a container: it has no systemd, little disk, and no cgroup that
-        # the kubelet could divide.
+        # The machine has no systemd and little disk. It may itself be a container, with no cgroup
+        # that the kubelet could divide.
         "cgroupDriver": "cgroupfs",
-        "cgroupsPerQOS": False,
-        "enforceNodeAllocatable": [],
+        "cgroupsPerQOS": choices.whole_machine,
+        "enforceNodeAllocatable": ["pods"] if choices.whole_machine else [],
         "failSwapOn": False,
         "localStorageCapacityIsolation": False,
         "evictionHard": {
@@ -164,7 +168,7 @@ def _kubelet_configuration(choices: Choices) -> dict[str, Any]:
         "imageGCLowThresholdPercent": 99,
     }
     if int(choices.kubelet.split(".")[1]) >= 31:
-        configuration["failCgroupV1"] = False
+        configuration["failCgroupV1"] = choices.whole_machine
     if choices.feature_gates:
         pairs = (gate.split("=") for gate in choices.feature_gates.split(","))
         configuration["featureGates"] = {name: value == "true" for name, value in pairs}

@@ -88,6 +88,8 @@ class Choices:
     runtime: str = "containerd"
     oci: str = "runc"
     cdi: str = "on"
+    # The node is a machine of its own with cgroup v2, so that the kubelet divides its cgroups.
+    whole_machine: bool = False
 
     def save(self) -> None:
         STATE.mkdir(parents=True, exist_ok=True)
