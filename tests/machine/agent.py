@@ -1,7 +1,8 @@
 """Runs in a guest and does what the tests ask for. It needs only the standard library.
 
 Each connection begins with one line of JSON. `shell` runs a command, `python` runs a program in
-this process, and `connect` joins the connection with a unix socket of the guest.
+this process, and `connect` joins the connection with a socket of the guest: the path of a unix
+socket, or the port of a server of the guest's loopback.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import socket
 import subprocess
 import threading
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 PORT = 7000
@@ -85,18 +87,68 @@ def _printer(output: io.StringIO) -> Any:
     return show
 
 
-def _join(connection: socket.socket, path: str) -> None:
-    with socket.socket(socket.AF_UNIX) as other:
-        try:
-            other.connect(path)
-        except OSError as error:
-            connection.sendall(json.dumps({"error": str(error)}).encode() + b"\n")
-            return
-        connection.sendall(b"{}\n")
-        back = threading.Thread(target=copy, args=(other, connection), daemon=True)
-        back.start()
-        copy(connection, other)
-        back.join()
+def _join(connection: socket.socket, address: str | int) -> None:
+    try:
+        other = dial(address)
+    except OSError as error:
+        connection.sendall(json.dumps({"error": str(error)}).encode() + b"\n")
+        return
+    connection.sendall(b"{}\n")
+    with other:
+        join(connection, other)
+
+
+def dial(address: str | int) -> socket.socket:
+    """Returns a connection to a unix socket, or to a port of the loopback."""
+    if isinstance(address, int):
+        return socket.create_connection(("127.0.0.1", address))
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+class Relay:
+    """Joins each connection to a server with one that `dial` makes."""
+
+    def __init__(self, server: socket.socket, dial: Callable[[], socket.socket]) -> None:
+        self._server = server
+        self._dial = dial
+        self._open: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        for end in tuple(self._open):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._server.accept()
+                threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        with near, contextlib.suppress(OSError), self._dial() as far:
+            self._open |= {near, far}
+            try:
+                join(near, far)
+            finally:
+                self._open -= {near, far}
+
+
+def join(one: socket.socket, other: socket.socket) -> None:
+    """Copies between two connections until both have ended."""
+    back = threading.Thread(target=copy, args=(other, one), daemon=True)
+    back.start()
+    copy(one, other)
+    back.join()
 
 
 def copy(source: socket.socket, target: socket.socket) -> None:

@@ -11,7 +11,7 @@ import json
 import re
 import socket
 import subprocess
-import threading
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -45,6 +45,10 @@ class Guest:
 
     `devices` are arguments of QEMU's -device, and `disks` are raw images, which the guest sees as
     /dev/vda and so on. `arguments` are further arguments of QEMU.
+
+    Without `folders_on_disk` the guest has a small root in memory, and claimd in it. With it, the
+    guest has this machine's files as its root, and keeps on its first disk what it writes. These
+    folders are ordinary folders of the disk.
     """
 
     def __init__(
@@ -57,21 +61,32 @@ class Guest:
         memory: int = 1024,
         modules: Iterable[str] = kernel.BOOT_MODULES,
         arguments: Iterable[str] = (),
+        folders_on_disk: Iterable[Path] = (),
     ) -> None:
         self.kernel = linux
         self.folder = folder
         self.console = folder / "console"
         self._memory, self._modules = memory, tuple(modules)
         self._more = [*arguments]
+        # A disk that keeps everything the guest has written would make a whole system slow.
+        self._cache = "unsafe" if folders_on_disk else "writethrough"
         for number, disk in enumerate(disks):
-            drive = f"file={disk},format=raw,if=none,id=disk{number},cache=writethrough"
+            drive = f"file={disk},format=raw,if=none,id=disk{number},cache={self._cache}"
             self._more += ["-drive", drive, "-device", f"virtio-blk-pci,drive=disk{number}"]
         for device in devices:
             self._more += ["-device", device]
+        self._initramfs = kernel.initramfs
+        self._line = f"{_COMMAND_LINE} modules={','.join(self._modules)}"
+        if folders := [*map(str, folders_on_disk)]:
+            self._initramfs = kernel.small_initramfs
+            self._line += f" host={','.join([sys.executable, agent.__file__, *folders])}"
+            share = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
+            self._more += ["-virtfs", share]
         self._process: subprocess.Popen[bytes] | None = None
         self._qmp: _Qmp | None = None
         self._port = 0
-        self._forwards: dict[str, _Forward] = {}
+        self._relays: list[agent.Relay] = []
+        self._sockets: dict[str, Path] = {}
 
     # ------------------------------------------------------------------ its life
 
@@ -81,11 +96,10 @@ class Guest:
         qmp = self.folder / "qmp"
         qmp.unlink(missing_ok=True)
         network = f"user,id=net,hostfwd=tcp:127.0.0.1:0-:{agent.PORT}"
-        line = f"{_COMMAND_LINE} modules={','.join(self._modules)}"
         command = [
             *("qemu-system-x86_64", *_MACHINE, "-m", str(self._memory)),
-            *("-kernel", str(self.kernel.image), "-append", line),
-            *("-initrd", str(kernel.initramfs(self.kernel))),
+            *("-kernel", str(self.kernel.image), "-append", self._line),
+            *("-initrd", str(self._initramfs(self.kernel))),
             *("-serial", f"file:{self.console}"),
             *("-qmp", f"unix:{qmp},server=on,wait=off"),
             *("-netdev", network, "-device", "virtio-net-pci,netdev=net,romfile="),
@@ -144,9 +158,10 @@ class Guest:
 
     def kill(self) -> None:
         """Ends QEMU at once. What the guest had not written is lost."""
-        for forward in self._forwards.values():
-            forward.close()
-        self._forwards.clear()
+        for relay in self._relays:
+            relay.close()
+        self._relays.clear()
+        self._sockets.clear()
         if self._qmp is not None:
             self._qmp.close()
             self._qmp = None
@@ -199,27 +214,30 @@ class Guest:
 
     def forward(self, path: str) -> Path:
         """Returns a unix socket of this machine that leads to one of the guest."""
-        if path in self._forwards:
-            return self._forwards[path].path
+        if path not in self._sockets:
+            local = self.folder / f"socket{len(self._sockets)}"
+            local.unlink(missing_ok=True)
+            server = socket.socket(socket.AF_UNIX)
+            server.bind(str(local))
+            server.listen(16)
+            self._relays.append(agent.Relay(server, lambda: self._connect(path)))
+            self._sockets[path] = local
+        return self._sockets[path]
 
-        def dial() -> socket.socket:
-            connection = self._dial({"connect": path}, 30.0)
-            line = b""
-            while not line.endswith(b"\n"):
-                byte = connection.recv(1)
-                if not byte:
-                    break
-                line += byte
-            if line != b"{}\n":
-                connection.close()
-                raise OSError(f"{path}: {line.decode(errors='replace')}")
-            connection.settimeout(None)
-            return connection
+    def forward_port(self, port: int) -> None:
+        """Lets a port of this machine's loopback lead to the same port of the guest's."""
+        server = socket.create_server(("127.0.0.1", port))
+        self._relays.append(agent.Relay(server, lambda: self._connect(port)))
 
-        local = self.folder / f"socket{len(self._forwards)}"
-        local.unlink(missing_ok=True)
-        self._forwards[path] = _Forward(local, dial)
-        return local
+    def _connect(self, address: str | int) -> socket.socket:
+        """Returns a connection to a unix socket of the guest, or to a port of its loopback."""
+        connection = self._dial({"connect": address}, 30.0)
+        line = agent.read_line(connection)
+        if line != b"{}\n":
+            connection.close()
+            raise OSError(f"{address}: {line.decode(errors='replace')}")
+        connection.settimeout(None)
+        return connection
 
     # ------------------------------------------------------------------ QEMU
 
@@ -279,41 +297,3 @@ class _Qmp:
     def close(self) -> None:
         self._file.close()
         self._socket.close()
-
-
-class _Forward:
-    """A socket whose connections lead into the guest."""
-
-    def __init__(self, path: Path, dial: Callable[[], socket.socket]) -> None:
-        self.path = path
-        self._dial = dial
-        self._server = socket.socket(socket.AF_UNIX)
-        self._server.bind(str(path))
-        self._server.listen(16)
-        self._open: set[socket.socket] = set()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-        for end in tuple(self._open):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self._server.accept()
-                threading.Thread(target=self._serve, args=(near,), daemon=True).start()
-
-    def _serve(self, near: socket.socket) -> None:
-        with near, contextlib.suppress(OSError), self._dial() as far:
-            self._open |= {near, far}
-            try:
-                back = threading.Thread(target=agent.copy, args=(far, near), daemon=True)
-                back.start()
-                agent.copy(near, far)
-                back.join()
-            finally:
-                self._open -= {near, far}

@@ -2,7 +2,8 @@
 
 A guest has no disk of its own. Its root is the initramfs: busybox, the kernel's modules that the
 tests need, this Python with the packages of `claimd run`, and the checkout's claimd. The kernel
-unpacks several archives one after the other, so each part is an archive that is made once.
+unpacks several archives one after the other, so each part is an archive that is made once. A guest
+that has this machine's files as its root needs only the first part.
 
 Everything stays in a folder that outlives clones: $MACHINE_CACHE, or ~/.cache/machine.
 """
@@ -49,6 +50,9 @@ MODULES = (
     "dm-flakey",
     "loop",
     "overlay",
+    "9p",
+    "9pnet_virtio",
+    "veth",
 )
 
 
@@ -75,12 +79,18 @@ def fetch(suite: str = STABLE) -> Kernel:
     return Kernel(release=modules.name, image=image, folder=folder)
 
 
+def small_initramfs(kernel: Kernel) -> Path:
+    """Returns the initramfs of a guest that has this machine's files."""
+    return _archive(
+        f"modules-{kernel.release}", _key(_recipe()), lambda new: _add_modules(new, kernel)
+    )
+
+
 def initramfs(kernel: Kernel) -> Path:
     """Returns the initramfs with the checkout's claimd. Its parts come from the cache."""
-    recipe = [Path(__file__).read_text(), Path(__file__).with_name("init.sh").read_text()]
-    python = [*recipe, sys.version, _lock().read_text()]
+    python = [*_recipe(), sys.version, _lock().read_text()]
     parts = [
-        _archive(f"modules-{kernel.release}", _key(recipe), lambda new: _add_modules(new, kernel)),
+        small_initramfs(kernel),
         _archive("python", _key(python), _add_python),
         _archive("claimd", _key_of_sources(), _add_claimd),
     ]
@@ -94,6 +104,10 @@ def initramfs(kernel: Kernel) -> Path:
 
     _make_once(whole, join)
     return whole
+
+
+def _recipe() -> list[str]:
+    return [Path(__file__).read_text(), Path(__file__).with_name("init.sh").read_text()]
 
 
 # ---------------------------------------------------------------- the cache

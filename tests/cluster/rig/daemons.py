@@ -14,7 +14,6 @@ from pathlib import Path
 
 from .places import LOGS, STATE, RigError
 
-
 # Without a reference Python would warn about a daemon that this program leaves running.
 _children: list[subprocess.Popen[bytes]] = []
 
