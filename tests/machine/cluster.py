@@ -2,7 +2,7 @@
 
 The binaries are those of tests/cluster/rig. The control plane runs here, because it needs no kernel
 of its own. The guest has this machine's files, and runs the container runtime and the kubelet. Its
-GPU is an emulated one, which claimd's pod gives to pods for virtual machines.
+GPUs are emulated, and claimd's pod gives them to pods for virtual machines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.cluster import driver
 from tests.cluster.kubectl import Kubectl
-from tests.cluster.rig import build, control_plane, images, node, packages, places
+from tests.cluster.rig import build, control_plane, daemons, images, node, packages, places
 
 from . import agent, guest, kernel
 
@@ -67,6 +67,11 @@ def is_built() -> bool:
     return all(path.exists() for path in paths)
 
 
+def is_another_up() -> bool:
+    """Returns True if the rig runs a cluster, whose state and addresses this one would take."""
+    return daemons.pid_of("apiserver") is not None
+
+
 class Cluster:
     """The cluster, from its start until `down`."""
 
@@ -111,7 +116,7 @@ class Cluster:
         self._start_node(is_new=False)
 
     def _start_node(self, *, is_new: bool) -> None:
-        # A runtime keeps the state of its containers in memory.
+        # A reboot must empty this folder. On a usual node it is in /run, which is a tmpfs.
         state = RUNTIME / "state"
         self.guest.run(f"mkdir -p {state} && mount -t tmpfs state {state}", check=True)
         environment = {

@@ -43,7 +43,8 @@ FLAGS = ("--vfio-bind=*:*", "--health-interval=2", "--absent-grace=600", "--log-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        item.add_marker(pytest.mark.timeout(400))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(400))
 
 
 @pytest.fixture(scope="session", params=["stable", "testing"])

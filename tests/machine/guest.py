@@ -46,9 +46,9 @@ class Guest:
     `devices` are arguments of QEMU's -device, and `disks` are raw images, which the guest sees as
     /dev/vda and so on. `arguments` are further arguments of QEMU.
 
-    Without `folders_on_disk` the guest has a small root in memory, and claimd in it. With it, the
-    guest has this machine's files as its root, and keeps on its first disk what it writes. These
-    folders are ordinary folders of the disk.
+    Without `folders_on_disk` the guest has a small root in memory, with claimd. Otherwise its root
+    has this machine's files, what it writes goes to its first disk, and `folders_on_disk` are plain
+    folders of that disk, for programs that cannot use an overlay.
     """
 
     def __init__(

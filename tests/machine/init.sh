@@ -47,7 +47,6 @@ ip addr add 10.0.2.15/24 dev eth0
 ip link set eth0 up
 ip route add default via 10.0.2.2
 
-
 export HOME=/tmp PYTHONDONTWRITEBYTECODE=1
 echo "agent $(cut -d' ' -f1 /proc/uptime)"
 set -- $(word host)

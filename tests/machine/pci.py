@@ -8,7 +8,8 @@ from . import guest
 
 BUS = "/sys/bus/pci"
 
-# Writes values into the register of a port that controls its slot, and adds the bits that it had.
+# Changes bits in the register by which a port controls its slot. Each change starts from the bits
+# that the register had at first, so the change (0, 0) restores them.
 _CONTROL_SLOT = """
 import os
 descriptor = os.open("{bus}/devices/{port}/config", os.O_RDWR)
@@ -72,8 +73,9 @@ class Bus:
     def pull(self, port: str) -> None:
         """Pulls the device out of a port's slot while it is in use. The device cannot come back.
 
-        QEMU drops a device when a slot goes dark. The port reports it when its slot has power again,
-        because the kernel would believe that it had switched the power off itself.
+        QEMU removes the device when power and lamp of the slot are off. The port must not report
+        that before the power is on again: the kernel would believe that it had switched the power
+        off itself.
         """
         self._control(port, (_REPORTS, _LAMP_OFF | _POWER_OFF), (0, 0))
 

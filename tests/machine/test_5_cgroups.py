@@ -21,6 +21,9 @@ from tests.cluster.rig import places
 from . import cluster, guest, kernel, pci
 from .conftest import ARGUMENTS, BEHIND, DEVICES, DISPLAY
 
+# More than all deadlines of a start or a reboot together, so that the one that passes is reported.
+pytestmark = pytest.mark.timeout(1200)
+
 USERS = ("one", "two")
 CLASS = "vfio.gpu.claimd.dev"
 SECONDS = 240.0  # until pods must run, in a guest that is slow
@@ -33,6 +36,8 @@ OPEN_ALL = "for node in $(find /dev/vfio -type c); do (exec 3<>$node) && echo $n
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.Cluster]:
     if not cluster.is_built():
         pytest.skip("Kubernetes is not built: run `python -m tests.cluster.rig build`")
+    if cluster.is_another_up():
+        pytest.fail("the rig runs a cluster: stop it with `python -m tests.cluster.rig down`")
     folder = tmp_path_factory.mktemp("cluster")
     disk = folder / "disk"
     subprocess.run(["truncate", "-s", "4G", disk], check=True)
