@@ -1,7 +1,7 @@
 """What real kernels showed of GPUs in virtual machines. `python -m tests.machine.record` records it.
 
-The machine has an AMD display device with functions for sound and network in one IOMMU group, one
-behind a port of its own, and a GPU of the virtual machine itself.
+The machine has an AMD display device with functions for sound and network in one IOMMU group,
+another display device behind a port of its own, and QEMU's own screen.
 """
 
 from __future__ import annotations
@@ -125,8 +125,9 @@ def test_the_errors_of_the_log_are_findings(claimd: Claimd, recorded: Path) -> N
     folder.mkdir()
     root = capture.unpack(recorded / "failed.tar", folder).root
 
-    # The log is not part of a capture. No GPU of QEMU's can report such errors, so the lines of the
-    # device that can are told of a GPU. A virtual machine can get a GPU that its driver refuses.
+    # The log is not part of a capture. claimd does not publish the one device that reported such
+    # errors, so its lines get the address of a GPU. The line about a driver that failed is no
+    # finding, because a virtual machine does not need this driver.
     log = (recorded / "log").read_text()
     (root / "dev").mkdir()
     for text, kinds in ((log, []), (log.replace(VIRTUAL, BEHIND), ["aer-fatal"])):
