@@ -325,13 +325,14 @@ def unpack(file: Path, folder: Path) -> Replay:
     try:
         tree = _Tree(_read_limited(file))
         original_roots, errors = _about(tree.about)
+
+        # As on the machine, the other trees are below the host's root. Links may lead through this.
+        tree.folders.add(HOST)
+        tree.links |= {f"{HOST}/sys": "../sys", f"{HOST}/proc": "../proc"}
         links = tree.links_that_stay_inside()
     except ValueError as error:
         raise ValueError(f"{file} is no capture: {error}") from error
 
-    # As on the machine, the other trees are below the host's root.
-    tree.folders.add(HOST)
-    links |= {f"{HOST}/sys": "../sys", f"{HOST}/proc": "../proc"}
     _write_tree(tree, links, folder)
 
     root = folder / HOST

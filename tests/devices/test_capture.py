@@ -250,6 +250,15 @@ def test_a_chain_of_links_that_leads_out_only_on_disk_leads_nowhere(tmp_path: Pa
     assert where == {"sys/a/b/c/up": "sys"}
 
 
+def test_a_link_that_leads_out_through_the_host_s_link_to_sys_leads_nowhere(
+    tmp_path: Path,
+) -> None:
+    # If host/sys were a folder, this would lead to host/outside.
+    out = "../host/sys/../host/sys/../../outside"
+    where = prison(tmp_path / "c.tar", tmp_path / "again", out=out, m="../host/sys/a/b")
+    assert where == {"sys/m": "sys/a/b"}
+
+
 def test_links_that_lead_through_others_and_stay_inside_are_kept(tmp_path: Path) -> None:
     links = {"a__up": "..", "m": "a/up/a/b", "n": "m/c/../../up/m", "none": "gone/../../proc/x"}
     where = prison(tmp_path / "c.tar", tmp_path / "again", **links)
