@@ -166,6 +166,8 @@ class Publisher:
 
             for feature in self._desired.features:
                 if await feature.learn(self._desired.inventory):
+                    # The slices may be stored without fields that are kept now.
+                    self._writer.stored.forms.clear()
                     self._rebuild()
 
             # No await between here and the write: the decision must rest on one moment.

@@ -68,6 +68,7 @@ class SliceWriter:
         self._owner = owner
         self._refusals = refusals
         self._on_dropped = on_dropped
+        self._reported: set[str] = set()  # paths of dropped fields that were logged
         self._mutations = MutationCache()
 
     def on_informer_changed(self) -> None:
@@ -189,16 +190,18 @@ class SliceWriter:
 
     def _learn(self, sent: ResourceSlice, result: Document) -> None:
         dropped = self.stored.learn(sent, result)
-        if not dropped:
-            return
+        if dropped:
+            self._on_dropped(dropped)
 
-        self._on_dropped(dropped)
-        log.warning(
-            "the API server does not keep %s as sent, which is accepted: "
-            "a feature gate of it may be off",
-            ", ".join(dropped),
-            extra={"slice": sent.metadata.name},
-        )
+        fresh = [path for path in dropped if path not in self._reported]
+        self._reported.update(fresh)
+        if fresh:
+            log.warning(
+                "the API server does not keep %s as sent, which is accepted: "
+                "a feature gate of it may be off",
+                ", ".join(fresh),
+                extra={"slice": sent.metadata.name},
+            )
 
 
 def _log_fields(slice_: ResourceSlice) -> dict[str, object]:

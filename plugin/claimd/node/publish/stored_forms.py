@@ -24,13 +24,11 @@ class StoredForms:
     def __init__(self) -> None:
         self.forms: dict[str, tuple[Document, Document]] = {}
         self.verified: set[str] = set()
-        self._reported: set[str] = set()  # paths that `learn` has returned
 
     def learn(self, sent: ResourceSlice, result: Document) -> list[str]:
         """Remembers how the API server has stored a slice.
 
-        Returns the paths of the fields that it did not keep as sent. Each path is returned only
-        once in the life of this process.
+        Returns the paths of the fields that it did not keep as sent.
         """
         name = sent.metadata.name
         desired, stored = pool.body(sent.spec), pool.body(result["spec"])
@@ -40,10 +38,7 @@ class StoredForms:
             return []
 
         self.forms[name] = (desired, stored)
-        differences = pool.differences(desired, stored)
-        fresh = [path for path in differences if path not in self._reported]
-        self._reported.update(fresh)
-        return fresh
+        return pool.differences(desired, stored)
 
     def could_be_stored_form(self, slice_: ResourceSlice, current: Document) -> bool:
         """Returns True if `current` may be the stored form of this very slice.

@@ -109,6 +109,20 @@ async def test_a_server_that_drops_them_later_gets_whole_gpus(world: World):
         await until(lambda: counts(world) == [1])
 
 
+async def test_a_server_that_is_upgraded_and_rolled_back_gets_whole_gpus_each_time(
+    world: World, monkeypatch
+):
+    monkeypatch.setattr(server_features, "ASK_AGAIN", 0.1)
+    async with world.running(divided_gpus()) as publisher:
+        await published(publisher)
+        for parts in (4, 3, 4):
+            world.api.dropped = {"sharedCounters", "consumesCounters"}
+            publisher.set(divided_gpus(parts))
+            await until(lambda: counts(world) == [1])
+            world.api.dropped = set()
+            await until(lambda: counts(world) == [parts + 1, 0])  # noqa: B023
+
+
 async def test_what_the_last_process_published_stays_as_it_is(world: World):
     for _ in range(2):
         async with world.running(divided_gpus()) as publisher:
@@ -250,6 +264,20 @@ async def test_a_server_that_drops_them_later_gets_none_any_more(world: World):
         world.api.dropped = {"bindingConditions", "bindingFailureConditions"}
         publisher.set(gpus(2))
         await until(lambda: waited_for(world) == [False, False])
+
+
+async def test_a_server_that_is_upgraded_and_rolled_back_gets_them_each_time(
+    world: World, monkeypatch
+):
+    monkeypatch.setattr(server_features, "ASK_AGAIN", 0.1)
+    async with world.running(gpus(1), options=ALL) as publisher:
+        await published(publisher)
+        for count in (2, 3, 2):
+            world.api.dropped = {"bindingConditions", "bindingFailureConditions"}
+            publisher.set(gpus(count))
+            await until(lambda: waited_for(world) == [False] * count)  # noqa: B023
+            world.api.dropped = set()
+            await until(lambda: waited_for(world) == [True] * count)  # noqa: B023
 
 
 # ---------------------------------------------------------------- by itself

@@ -24,14 +24,6 @@ def test_a_slice_that_is_stored_as_it_was_sent_has_no_other_form_any_more():
     assert forms.forms == {}
 
 
-def test_a_path_is_returned_only_once():
-    forms, sent = stored_forms.StoredForms(), slice_with("a")
-    other = {"spec": pool.body(slice_with("a", "b").spec)}
-    assert forms.learn(sent, other) != []
-    assert forms.learn(sent, other) == []
-    assert set(forms.forms) == {"s"}
-
-
 def test_the_api_server_is_asked_once_about_a_slice_with_the_same_devices():
     forms, sent = stored_forms.StoredForms(), slice_with("a")
     own = pool.body(sent.spec)
