@@ -205,7 +205,7 @@ class History:
         self._earlier = {one.kind: one for one in findings if one.severity == FAILED}
 
     def is_lost(self) -> bool:
-        """Returns True if the last check showed that the GPU does not answer on the bus.
+        """Returns True if a check showed that the GPU does not answer on the bus, until that is over.
 
         Before the first check this is what an earlier process saw.
         """

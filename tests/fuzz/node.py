@@ -68,7 +68,7 @@ def _capture(data: bytes) -> None:
             if os.path.islink(path) and os.path.exists(path):
                 assert os.path.realpath(path).startswith(os.path.realpath(inside)), path
 
-    # A tree may be a file or a link as well: the folder goes with whatever is in it.
+    # The next capture needs an empty folder.
     if os.listdir(inside):
         shutil.rmtree(inside)
         os.mkdir(inside)

@@ -19,7 +19,7 @@ VFIO = "vfio-pci"
 _WITHOUT_DRM = ("", "virtio-pci")
 _WITHOUT_RENDER = ("ast", "mgag200", "bochs-drm")
 
-# Drivers that leave the modes of screens to others.
+# Drivers that set no modes of screens by DRM. Their cards have no link named controlD.
 _WITHOUT_MODES = ("nvidia",)
 _WITH_FRAME_BUFFER = ("amdgpu", "i915", "xe", "nouveau")
 
@@ -275,7 +275,7 @@ def function_entries(function: Function) -> Entries:
 
     add_drm(entries, folder, function.drm)
     if function.drm and function.model.has_screen and function.driver not in _WITHOUT_MODES:
-        # The name of a node that kernels do not make any more.
+        # Older kernels had a node of this name. For old programs it now leads to the card.
         card = function.numbers.card
         entries.links[f"{folder}/drm/controlD{card + 64}"] = f"{folder}/drm/card{card}"
     if function.screen and function.drm:

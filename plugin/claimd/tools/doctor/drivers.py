@@ -104,7 +104,7 @@ DEV_CHAR = Check(
 KFD = Check(
     name="kfd",
     level=Level.NOTE,
-    looks_at="whether we may read /sys/class/kfd, where there is a GPU of AMD",
+    looks_at="whether we may read /sys/class/kfd, where a GPU of AMD is not for virtual machines",
     expected="the properties of KFD: they have compute units, and in rare cases the partitions",
     remedy="add deploy/components/amd, if pods ask for computeUnits; else leave it as it is",
 )
