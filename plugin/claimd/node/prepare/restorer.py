@@ -172,7 +172,7 @@ class Restorer:
             )
 
     def _announce_unavailable(self, prepared: PreparedClaim, error: errors.ClaimError) -> None:
-        if self.vm_gpus.await_prepare(prepared):
+        if self.vm_gpus.waits_for_prepare(prepared):
             log.info("claim %s is prepared again when its pod starts: %s", prepared.title, error)
             self.reports.report(prepared)
             return

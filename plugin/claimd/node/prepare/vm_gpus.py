@@ -45,7 +45,7 @@ class VmGpus:
                 return True
         return False
 
-    def await_prepare(self, prepared: PreparedClaim) -> bool:
+    def waits_for_prepare(self, prepared: PreparedClaim) -> bool:
         """Returns True if the GPUs were bound for the claim before the last boot.
 
         The kernel has bound their own drivers since, and the kubelet will prepare the claim again.

@@ -63,6 +63,8 @@ class Support:
             reason = f"asking the API server about {self.name} failed: {error}"
             if isinstance(error, errors.Forbidden):
                 delay = self._backoff.next_delay()
+        else:
+            self._backoff.reset()
 
         # Only changes are logged.
         was_asked = self._due > -math.inf
