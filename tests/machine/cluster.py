@@ -39,7 +39,7 @@ import agent
 os.environ.update({environment!r})
 sys.path.insert(0, {root!r})
 from tests.cluster.rig import images, node
-from tests.cluster.rig.places import Choices, KUBELET_ROOT
+from tests.cluster.rig.places import Choices
 
 def dial():
     return socket.create_connection(({host!r}, {port}))
