@@ -172,9 +172,9 @@ class Restorer:
             )
 
     def _announce_unavailable(self, prepared: PreparedClaim, error: errors.ClaimError) -> None:
+        self.reports.report(prepared)
         if self.vm_gpus.waits_for_prepare(prepared):
             log.info("claim %s is prepared again when its pod starts: %s", prepared.title, error)
-            self.reports.report(prepared)
             return
         log.error("claim %s stays prepared, without a CDI file: %s", prepared.title, error)
         self.record_event(
@@ -182,4 +182,3 @@ class Restorer:
             "DeviceUnavailable",
             f"Prepared on {self.node}, but {error}",
         )
-        self.reports.report(prepared)
