@@ -16,11 +16,10 @@ from pathlib import Path
 
 from tests.cluster.deadline import wait_for
 from tests.cluster.rig import build, packages, places
-from tests.cluster.rig.places import KUBE, OCI_RUNTIMES, OLDER_KUBELET, RUNTIMES, Choices
+from tests.cluster.rig.places import IMAGE, KUBE, OCI_RUNTIMES, OLDER_KUBELET, RUNTIMES, Choices
 
 ROOT = Path(__file__).resolve().parents[2]
 OVERLAY = "tests/cluster/overlay"
-IMAGE = "localhost/claimd:dev"
 # The folder of the fake GPUs on the node; deploy/overlays/fake names it.
 FAKE_TREE = Path("/var/lib/claimd-fake")
 # These files start control planes of their own, one after the other, while no cluster is up.

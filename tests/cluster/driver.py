@@ -183,6 +183,11 @@ def phase(pod: Object) -> str:
     return " ".join([pod["metadata"]["name"], pod["status"].get("phase", "?"), *waiting])
 
 
+def container_id(pod: Object) -> str:
+    """Returns the id of the pod's first container, which another container would not have."""
+    return str(pod["status"]["containerStatuses"][0].get("containerID", ""))
+
+
 def allotted(claim: Object) -> dict[str, list[str]]:
     """Returns the names of the devices that the scheduler chose, by request."""
     chosen: dict[str, list[str]] = {}

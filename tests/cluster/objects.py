@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.cluster.kubectl import Object
+from tests.cluster.rig.places import IMAGE
 
 API = "resource.k8s.io/v1"
 DRIVER = "gpu.claimd.dev"
@@ -76,3 +80,16 @@ def pod(
             "containers": containers or [container("main", *named)],
         },
     }
+
+
+def doctor_pod(node: str) -> Object:
+    """Returns deploy/doctor/pod.yaml for a node of the rig."""
+    root = Path(__file__).resolve().parents[2]
+    document: Object = yaml.safe_load((root / "deploy/doctor/pod.yaml").read_text())
+
+    # Only the host's network leads to the rig's API server.
+    document["spec"] |= {"nodeName": node, "hostNetwork": True}
+    (doctor,) = document["spec"]["containers"]
+    doctor |= {"image": IMAGE, "imagePullPolicy": "Never"}
+    doctor["env"][0]["value"] = node
+    return document

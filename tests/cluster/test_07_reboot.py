@@ -8,7 +8,17 @@ from pathlib import Path
 
 from tests.cluster.conftest import Rig, Running
 from tests.cluster.deadline import wait_for
-from tests.cluster.driver import CDI, CLAIMS, TREE, Driver, given, is_ready, nodes, phase
+from tests.cluster.driver import (
+    CDI,
+    CLAIMS,
+    TREE,
+    Driver,
+    container_id,
+    given,
+    is_ready,
+    nodes,
+    phase,
+)
 from tests.cluster.kubectl import Kubectl, KubectlError, Object
 from tests.cluster.objects import DRIVER, claim, container, pod
 
@@ -23,7 +33,7 @@ def test_reboot_of_the_node(rig: Rig, ns: Kubectl, driver: Driver, running: Runn
     ns.create(
         *(claim(user) for user in users), *(pod(user, driver.node, {"gpu": user}) for user in users)
     )
-    before = {user: _container_id(running(user)) for user in users}
+    before = {user: container_id(running(user)) for user in users}
     given_before = {user: given(ns, user) for user in users}
     uids = {ns.get("resourceclaim", user)["metadata"]["uid"] for user in users}
 
@@ -35,7 +45,7 @@ def test_reboot_of_the_node(rig: Rig, ns: Kubectl, driver: Driver, running: Runn
         for user in users:
             pod_ = ns.get("pod", user)
             assert is_ready(pod_), phase(pod_)
-            assert _container_id(pod_) != before[user], (
+            assert container_id(pod_) != before[user], (
                 f"{user} still shows its container from before"
             )
         return True
@@ -56,7 +66,7 @@ def test_cdi_folder_emptied_under_a_running_pod(
     ns: Kubectl, driver: Driver, running: Running
 ) -> None:
     ns.create(claim("one"), pod("user", driver.node, {"gpu": "one"}))
-    before = _container_id(running("user"))
+    before = container_id(running("user"))
     address = given(ns, "user")
     uid = ns.get("resourceclaim", "one")["metadata"]["uid"]
 
@@ -68,7 +78,7 @@ def test_cdi_folder_emptied_under_a_running_pod(
     def again() -> Object:
         pod_ = ns.get("pod", "user")
         assert is_ready(pod_), phase(pod_)
-        assert _container_id(pod_) != before, "the container has not restarted yet"
+        assert container_id(pod_) != before, "the container has not restarted yet"
         return pod_
 
     wait_for("the container to run again", again, seconds=60)
@@ -96,7 +106,7 @@ def test_emptied_cdi_folder_is_filled_within_a_second(
 def test_emptied_plugin_folder_and_registry(ns: Kubectl, driver: Driver, running: Running) -> None:
     """The kubelet notices that the plugin has gone and come back. A prepared claim stays prepared."""
     ns.create(claim("before"), pod("before", driver.node, {"gpu": "before"}))
-    container = _container_id(running("before"))
+    container = container_id(running("before"))
     held, registered = set(driver.records()), driver.registrations()
     driver.exec(
         "sh", "-c", f"find {PLUGIN} -mindepth 1 -delete; find {REGISTRY} -name '{DRIVER}*' -delete"
@@ -110,9 +120,5 @@ def test_emptied_plugin_folder_and_registry(ns: Kubectl, driver: Driver, running
     ns.create(claim("after"), pod("after", driver.node, {"gpu": "after"}))
     running("after")
     assert held < set(driver.records()), "records of before are written again"
-    assert _container_id(ns.get("pod", "before")) == container
+    assert container_id(ns.get("pod", "before")) == container
     assert given(ns, "before") != given(ns, "after")
-
-
-def _container_id(pod_: Object) -> str:
-    return str(pod_["status"]["containerStatuses"][0].get("containerID", ""))

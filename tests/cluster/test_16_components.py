@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import driver as drivers
-from tests.cluster.__main__ import IMAGE, OVERLAY
+from tests.cluster.__main__ import OVERLAY
 from tests.cluster.conftest import ROOT, Rig, Running
 from tests.cluster.deadline import wait_for
 from tests.cluster.driver import Driver, given, is_ready
 from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.objects import claim, pod
+from tests.cluster.rig.places import IMAGE
 
 COMPONENTS = ("amd", "kernel-log", "nvidia", "nvml")
 CHECK = ROOT / "deploy/examples/container-check"

@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import driver as drivers
-from tests.cluster.__main__ import IMAGE, OVERLAY
+from tests.cluster.__main__ import OVERLAY
 from tests.cluster.conftest import ROOT, Rig, Running
 from tests.cluster.deadline import wait_for
 from tests.cluster.driver import Driver, given, is_ready, nodes
 from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.objects import claim, pod
 from tests.cluster.rig import build
+from tests.cluster.rig.places import IMAGE
 
 REPOSITORY, TAG = IMAGE.rsplit(":", 1)
 # The settings of tests/cluster/overlay as values. One setting is left out, so that the chart must

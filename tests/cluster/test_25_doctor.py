@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.cluster import driver as drivers
+from tests.cluster import objects
 from tests.cluster.conftest import ROOT, Rig
 from tests.cluster.deadline import wait_for
 from tests.cluster.driver import Driver
@@ -63,19 +63,10 @@ def from_outside(kube: Kubectl, *words: str, clock: str = "") -> Findings:
 @pytest.fixture
 def doctor_pod(kube: Kubectl, driver: Driver, rig: Rig) -> Iterator[Kubectl]:
     """Creates the pod of deploy/doctor/pod.yaml. It sleeps, so that tests can run doctor in it."""
-    document = yaml.safe_load((ROOT / "deploy/doctor/pod.yaml").read_text())
+    document = objects.doctor_pod(driver.node)
     spec = document["spec"]
-    spec["nodeName"] = driver.node
-    # Only the host's network leads to the rig's API server.
-    spec["hostNetwork"] = True
     (container,) = spec["containers"]
-    container |= {
-        "image": "localhost/claimd:dev",
-        "imagePullPolicy": "Never",
-        "command": ["sleep", "3600"],
-        "args": [],
-    }
-    container["env"][0]["value"] = driver.node
+    container |= {"command": ["sleep", "3600"], "args": []}
     container["env"].append({"name": "CLAIMD_ROOT", "value": drivers.TREE})
     container["volumeMounts"].append({"name": "fake", "mountPath": drivers.TREE})
     spec["volumes"].append({"name": "fake", "hostPath": {"path": "/var/lib/claimd-fake"}})

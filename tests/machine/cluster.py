@@ -14,13 +14,12 @@ from pathlib import Path
 
 from tests.cluster import driver
 from tests.cluster.kubectl import Kubectl
-from tests.cluster.rig import build, control_plane, daemons, images, node, packages, places
+from tests.cluster.rig import control_plane, daemons, images, node, packages, places
 
 from . import agent, guest, kernel
 
 CHOICES = places.Choices(whole_machine=True)
 OVERLAY = Path(__file__).with_name("overlay")
-IMAGE = "localhost/claimd:dev"
 KUBELET_PORT = 10250
 RUNTIME = places.STATE / "containerd"
 
@@ -55,18 +54,6 @@ node.wait_until_healthy()
 """
 
 
-def is_built() -> bool:
-    """Returns True if all binaries are in the rig's cache."""
-    tools = (*build.CONTROL_PLANE, *build.NODE_TOOLS)
-    runtime = places.runtime_folder(CHOICES.runtime)
-    paths = [
-        places.etcd_binary(),
-        *(places.kube_binary(tool, CHOICES.kube) for tool in tools),
-        *(runtime / tool for tool in build.CONTAINERD_TOOLS),
-    ]
-    return all(path.exists() for path in paths)
-
-
 def is_another_up() -> bool:
     """Returns True if the rig runs a cluster, whose state and addresses this one would take."""
     return daemons.pid_of("apiserver") is not None
@@ -89,7 +76,7 @@ class Cluster:
         os.environ["PATH"] = f"{places.kube_binary('', CHOICES.kube)}:{os.environ['PATH']}"
         control_plane.up(CHOICES)
         node.add_node_to_hosts()
-        self._archive = images.save(kernel.ROOT, kernel.ROOT / "deploy/Containerfile", IMAGE)
+        self._archive = images.save(kernel.ROOT, kernel.ROOT / "deploy/Containerfile", places.IMAGE)
         server = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._port = server.getsockname()[1]
         self._relay = agent.Relay(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,9 +57,7 @@ def machine(
 ) -> Iterator[guest.Guest]:
     """The guest, with a disk for the kubelet's folder."""
     folder = tmp_path_factory.mktemp("machine")
-    disk = folder / "disk"
-    subprocess.run(["truncate", "-s", "64M", disk], check=True)
-    subprocess.run(["mke2fs", "-q", "-t", "ext4", disk], check=True)
+    disk = guest.make_disk(folder / "disk", "64M")
     machine = guest.Guest(
         linux, folder / "guest", devices=DEVICES, disks=[disk], arguments=ARGUMENTS
     )
@@ -99,6 +96,22 @@ def running(machine: guest.Guest, kubeconfig: Path) -> Iterator[node.Node]:
 @pytest.fixture
 def bus(machine: guest.Guest) -> pci.Bus:
     return pci.Bus(machine)
+
+
+@pytest.fixture
+def radeon(machine: guest.Guest, bus: pci.Bus) -> Iterator[None]:
+    """The driver radeon has the GPU behind a port.
+
+    Its frame buffer would crash the kernel. Its poll of the connectors crashes Linux 7.2 when the
+    driver gives the GPU back: no work that is queued on that processor is done afterwards.
+    """
+    override = f"{pci.BUS}/devices/{DISPLAY}/driver_override"
+    options = "fbdev_emulation=0 poll=0"
+    machine.run(f"echo none > {override}; modprobe drm_kms_helper {options}", check=True)
+    machine.run("modprobe radeon", timeout=120, check=True)
+    assert bus.state(BEHIND).driver == "radeon"
+    yield
+    machine.run(f"echo > {override}; rmmod radeon", check=True)
 
 
 _SECONDS = pytest.StashKey[list[str]]()

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -40,6 +40,13 @@ class Result(NamedTuple):
     rc: int
 
 
+def make_disk(path: Path, size: str) -> Path:
+    """Makes a raw image of a disk with an empty ext4, and returns its path."""
+    subprocess.run(["truncate", "-s", size, path], check=True)
+    subprocess.run(["mke2fs", "-q", "-t", "ext4", path], check=True)
+    return path
+
+
 class Guest:
     """One virtual machine. `folder` gets its console's text and its sockets.
 
@@ -61,27 +68,29 @@ class Guest:
         memory: int = 1024,
         modules: Iterable[str] = kernel.BOOT_MODULES,
         arguments: Iterable[str] = (),
-        folders_on_disk: Iterable[Path] = (),
+        folders_on_disk: Sequence[Path] = (),
     ) -> None:
         self.kernel = linux
         self.folder = folder
         self.console = folder / "console"
-        self._memory, self._modules = memory, tuple(modules)
+        self._memory = memory
         self._more = [*arguments]
-        # A disk that keeps everything the guest has written would make a whole system slow.
-        self._cache = "unsafe" if folders_on_disk else "writethrough"
+        self._initramfs = kernel.initramfs
+        self._line = f"{_COMMAND_LINE} modules={','.join(modules)}"
+        cache = "writethrough"
+        if folders_on_disk:
+            self._initramfs = kernel.small_initramfs
+            words = [sys.executable, agent.__file__, *folders_on_disk]
+            self._line += f" host={','.join(map(str, words))}"
+            share = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
+            self._more += ["-virtfs", share]
+            # A disk that loses nothing without power would make a whole system slow.
+            cache = "unsafe"
         for number, disk in enumerate(disks):
-            drive = f"file={disk},format=raw,if=none,id=disk{number},cache={self._cache}"
+            drive = f"file={disk},format=raw,if=none,id=disk{number},cache={cache}"
             self._more += ["-drive", drive, "-device", f"virtio-blk-pci,drive=disk{number}"]
         for device in devices:
             self._more += ["-device", device]
-        self._initramfs = kernel.initramfs
-        self._line = f"{_COMMAND_LINE} modules={','.join(self._modules)}"
-        if folders := [*map(str, folders_on_disk)]:
-            self._initramfs = kernel.small_initramfs
-            self._line += f" host={','.join([sys.executable, agent.__file__, *folders])}"
-            share = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
-            self._more += ["-virtfs", share]
         self._process: subprocess.Popen[bytes] | None = None
         self._qmp: _Qmp | None = None
         self._port = 0

@@ -8,6 +8,18 @@ from . import guest
 
 BUS = "/sys/bus/pci"
 
+# What a virtual machine does with a GPU: it opens the group, and the function through it.
+OPEN_FUNCTION = """
+import ctypes, fcntl, os, socket, struct
+container = os.open("/dev/vfio/vfio", os.O_RDWR)
+group = os.open("/dev/vfio/{group}", os.O_RDWR)
+fcntl.ioctl(group, 0x3B68, struct.pack("i", container))  # VFIO_GROUP_SET_CONTAINER
+fcntl.ioctl(container, 0x3B66, 3)  # VFIO_SET_IOMMU: type 1, version 2
+function = ctypes.CDLL(None).ioctl(group, 0x3B6A, b"{address}\\0")  # VFIO_GROUP_GET_DEVICE_FD
+assert function >= 0
+opened = [function, group, container]
+"""
+
 # Changes bits in the register by which a port controls its slot. Each change starts from the bits
 # that the register had at first, so the change (0, 0) restores them.
 _CONTROL_SLOT = """

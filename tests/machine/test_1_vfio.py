@@ -8,23 +8,11 @@ import pytest
 
 from claimd_devices.gpu import name_of
 
-from . import guest, node, pci
+from . import node, pci
 from .conftest import BEHIND, DISPLAY, NETWORK, SOUND
 
 GPU, BEHIND_PORT = name_of(DISPLAY), name_of(BEHIND)
 TAKEN, UNBOUND = pci.State("vfio-pci", "vfio-pci"), pci.State("", "")
-
-# What a virtual machine does with a GPU: it opens the group, and the function through it.
-OPEN_FUNCTION = """
-import ctypes, fcntl, os, socket, struct
-container = os.open("/dev/vfio/vfio", os.O_RDWR)
-group = os.open("/dev/vfio/{group}", os.O_RDWR)
-fcntl.ioctl(group, 0x3B68, struct.pack("i", container))  # VFIO_GROUP_SET_CONTAINER
-fcntl.ioctl(container, 0x3B66, 3)  # VFIO_SET_IOMMU: type 1, version 2
-function = ctypes.CDLL(None).ioctl(group, 0x3B6A, b"{address}\\0")  # VFIO_GROUP_GET_DEVICE_FD
-assert function >= 0
-opened = [function, group, container]
-"""
 
 
 @pytest.fixture
@@ -35,17 +23,6 @@ def claim(running: node.Node, bus: pci.Bus) -> Iterator[node.Object]:
     running.guest.run("killall sleep")
     assert running.unprepare(claim) == ""
     assert bus.state(BEHIND) == UNBOUND
-
-
-@pytest.fixture
-def radeon(machine: guest.Guest, bus: pci.Bus) -> Iterator[None]:
-    """The driver radeon has the GPU behind a port. Its frame buffer would crash this kernel."""
-    override = f"{pci.BUS}/devices/{DISPLAY}/driver_override"
-    machine.run(f"echo none > {override}; modprobe drm_kms_helper fbdev_emulation=0", check=True)
-    machine.run("modprobe radeon", timeout=120, check=True)
-    assert bus.state(BEHIND).driver == "radeon"
-    yield
-    machine.run(f"echo > {override}; rmmod radeon", check=True)
 
 
 def test_both_display_devices_are_published(running: node.Node) -> None:
@@ -81,7 +58,7 @@ def test_a_machine_can_open_the_function(
     running: node.Node, bus: pci.Bus, claim: node.Object
 ) -> None:
     assert running.prepare(claim) == ""
-    opened = OPEN_FUNCTION.format(group=bus.group(BEHIND), address=BEHIND)
+    opened = pci.OPEN_FUNCTION.format(group=bus.group(BEHIND), address=BEHIND)
     running.guest.python(f"{opened}\nfor one in opened: os.close(one)")
 
 
@@ -104,7 +81,7 @@ def test_a_function_in_use_that_no_process_shows_makes_the_kernel_wait(
     assert running.prepare(claim) == ""
 
     # A descriptor that waits in a socket keeps the function in use, and belongs to no process.
-    opened = OPEN_FUNCTION.format(group=bus.group(BEHIND), address=BEHIND)
+    opened = pci.OPEN_FUNCTION.format(group=bus.group(BEHIND), address=BEHIND)
     running.guest.python(
         f"{opened}\n"
         "kept['ends'] = socket.socketpair()\n"

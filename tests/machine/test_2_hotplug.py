@@ -12,7 +12,6 @@ from claimd_devices.gpu import name_of
 
 from . import node, pci
 from .conftest import BEHIND, DISPLAY, PLUGGED, PORT
-from .test_1_vfio import OPEN_FUNCTION
 
 GPU, BEHIND_PORT = name_of(DISPLAY), name_of(BEHIND)
 FREE, TAKEN = pci.State("", ""), pci.State("vfio-pci", "vfio-pci")
@@ -117,7 +116,7 @@ def test_a_prepared_gpu_without_power_is_lost_while_a_machine_has_it(
     claim = running.claim(BEHIND_PORT)
     assert running.prepare(claim) == ""
     runtime = f"{pci.BUS}/devices/{BEHIND}/power/runtime_status"
-    opened = OPEN_FUNCTION.format(group=bus.group(BEHIND), address=BEHIND)
+    opened = pci.OPEN_FUNCTION.format(group=bus.group(BEHIND), address=BEHIND)
     running.guest.python(f"{opened}\nkept['opened'] = opened")
     assert running.guest.read(runtime) == "active"
     power(False)

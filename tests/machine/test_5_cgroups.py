@@ -6,17 +6,15 @@ Two pods have a GPU each. They run through all tests, also through the restarts 
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
 from claimd_devices.gpu import name_of
 from tests.cluster import driver, objects
 from tests.cluster.deadline import wait_for
 from tests.cluster.kubectl import Kubectl, KubectlError, Object
-from tests.cluster.rig import places
+from tests.cluster.rig import build, places
 
 from . import cluster, guest, kernel, pci
 from .conftest import ARGUMENTS, BEHIND, DEVICES, DISPLAY
@@ -34,19 +32,16 @@ OPEN_ALL = "for node in $(find /dev/vfio -type c); do (exec 3<>$node) && echo $n
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.Cluster]:
-    if not cluster.is_built():
+    if not build.is_complete(cluster.CHOICES):
         pytest.skip("Kubernetes is not built: run `python -m tests.cluster.rig build`")
     if cluster.is_another_up():
         pytest.fail("the rig runs a cluster: stop it with `python -m tests.cluster.rig down`")
     folder = tmp_path_factory.mktemp("cluster")
-    disk = folder / "disk"
-    subprocess.run(["truncate", "-s", "4G", disk], check=True)
-    subprocess.run(["mke2fs", "-q", "-t", "ext4", disk], check=True)
     machine = guest.Guest(
         kernel.fetch(kernel.TESTING),
         folder / "guest",
         devices=DEVICES,
-        disks=[disk],
+        disks=[guest.make_disk(folder / "disk", "4G")],
         memory=3072,
         modules=cluster.MODULES,
         arguments=ARGUMENTS,
@@ -82,8 +77,7 @@ def is_running(kube: Kubectl, name: str) -> bool:
 
 
 def container_id(kube: Kubectl, name: str) -> str:
-    (status,) = kube.get("pod", name)["status"]["containerStatuses"]
-    return str(status["containerID"])
+    return driver.container_id(kube.get("pod", name))
 
 
 def opened(kube: Kubectl, name: str) -> set[str]:
@@ -167,13 +161,9 @@ def test_a_resize_does_not_take_the_gpu(real: cluster.Cluster, pods: Kubectl) ->
 
 def test_the_doctor_finds_nothing(real: cluster.Cluster, pods: Kubectl) -> None:
     """It runs as its manifest has it, and sees the host's files."""
-    document = yaml.safe_load((kernel.ROOT / "deploy/doctor/pod.yaml").read_text())
-    spec = document["spec"]
-    spec |= {"nodeName": places.NODE, "hostNetwork": True}
-    (container,) = spec["containers"]
-    container |= {"image": cluster.IMAGE, "imagePullPolicy": "Never"}
-    container |= {"args": ["doctor", "--output=json", "--vfio-bind=*:*"]}
-    container["env"][0]["value"] = places.NODE
+    document = objects.doctor_pod(places.NODE)
+    (container,) = document["spec"]["containers"]
+    container["args"] = ["doctor", "--output=json", "--vfio-bind=*:*"]
     there = real.driver.kube
     there.create(document)
     try:

@@ -9,7 +9,6 @@ from claimd_devices.gpu import name_of
 
 from . import node, pci
 from .conftest import BEHIND, DISPLAY, PORT
-from .test_1_vfio import OPEN_FUNCTION
 
 GPU, BEHIND_PORT = name_of(DISPLAY), name_of(BEHIND)
 
@@ -19,7 +18,7 @@ def test_a_gpu_that_is_pulled_out_of_a_machine_that_runs(
 ) -> None:
     claim = running.claim(BEHIND_PORT)
     assert running.prepare(claim) == ""
-    opened = OPEN_FUNCTION.format(group=bus.group(BEHIND), address=BEHIND)
+    opened = pci.OPEN_FUNCTION.format(group=bus.group(BEHIND), address=BEHIND)
     running.guest.python(f"{opened}\nkept['opened'] = opened")
 
     # The device answers no reads, and the kernel waits for its user before it removes it.

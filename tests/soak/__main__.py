@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from tests.cluster.rig import places
+from tests.cluster.rig.places import IMAGE
 from tests.soak import breaking, cluster, outage, report, rolling, soak
 from tests.soak.stage import Stage
 
@@ -46,12 +47,12 @@ def run_scenario(scenario: str, asked: argparse.Namespace) -> dict[str, object]:
     elif scenario == "outage":
         outage.run(stage, minutes=asked.outage_minutes, frozen=asked.frozen, seed=asked.seed)
     elif scenario == "rolling":
-        rolling.run(stage, [cluster.IMAGE] * asked.rolls, seed=asked.seed)
+        rolling.run(stage, [IMAGE] * asked.rolls, seed=asked.seed)
     elif not (older := cluster.image_of(asked.older or cluster.newest_tag() or OLDER)):
         stage.say("SKIPPED: this clone has no such commit")
         return report.document(scenario, [], {"skipped": "this clone has no such commit"})
     else:
-        rolling.run(stage, [older, cluster.IMAGE] * (asked.rolls // 2), seed=asked.seed)
+        rolling.run(stage, [older, IMAGE] * (asked.rolls // 2), seed=asked.seed)
     return report.document(scenario, stage.problems, {"seed": asked.seed, **stage.figures})
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.rig import build, daemons, packages, places
+from tests.cluster.rig.places import IMAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 OVERLAY = "tests/soak/overlay"
-IMAGE = "localhost/claimd:dev"
 QUIETLY: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True}
 FAKE_TREE = Path("/var/lib/claimd-fake")  # as deploy/overlays/fake has it
 

@@ -18,6 +18,7 @@ from . import build, control_plane, daemons, images, node, packages
 from .places import (
     CACHE,
     CDI_CHOICES,
+    IMAGE,
     KUBE,
     OCI_RUNTIMES,
     RUNTIMES,
@@ -269,7 +270,7 @@ def arguments() -> argparse.ArgumentParser:
     )
     making.add_argument("folder", type=Path)
     making.add_argument("file", type=Path, nargs="?")
-    making.add_argument("--tag", default="localhost/claimd:dev")
+    making.add_argument("--tag", default=IMAGE)
     verb("helm", helm, "build Helm (three minutes, then cached) and print its path")
     verb("env", env, "print KUBECONFIG and PATH for `eval`")
     verb("status", status, "print the process id of each daemon")

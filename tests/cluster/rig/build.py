@@ -61,6 +61,18 @@ def everything(choices: Choices) -> None:
         crun()
 
 
+def is_complete(choices: Choices) -> bool:
+    """Returns True if a cluster with these choices, and with containerd, needs no build."""
+    folder = runtime_folder(choices.runtime)
+    paths = [
+        etcd_binary(),
+        *(kube_binary(tool, choices.kube) for tool in CONTROL_PLANE),
+        *(kube_binary(tool, choices.kubelet) for tool in NODE_TOOLS),
+        *(folder / tool for tool in CONTAINERD_TOOLS),
+    ]
+    return all(path.exists() for path in paths)
+
+
 def etcd() -> None:
     """Builds etcd."""
     _build_module("etcd", ETCD, {"etcd": "go.etcd.io/etcd/server/v3"}, etcd_binary().parent)

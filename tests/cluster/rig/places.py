@@ -30,6 +30,7 @@ HELM = "4.3.1"
 INTEL_PLUGINS = "0.36.0"
 
 # The image of pod sandboxes.
+IMAGE = "localhost/claimd:dev"  # claimd of this checkout
 PAUSE = "rig.local/pause:1"
 
 # The API server listens on the address of the `kubernetes` service. So pods on the host's network
