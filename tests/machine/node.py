@@ -30,6 +30,7 @@ DRIVER = "gpu.claimd.dev"
 KUBELET, CDI, LOG = "/var/lib/kubelet", "/var/run/cdi", "/tmp/claimd.log"
 START = 150.0  # seconds until claimd must offer itself
 CALL = 100.0
+BRIEF = 6.0  # seconds of a call that must be refused
 
 Object = dict[str, Any]
 
@@ -211,10 +212,13 @@ class Node:
 
     # ------------------------------------------------------------------ the kubelet's calls
 
-    def prepare(self, claim: Object) -> str:
-        """Prepares a claim. Returns the error; empty if it worked."""
+    def prepare(self, claim: Object, seconds: float = CALL) -> str:
+        """Prepares a claim. Returns the error; empty if it worked.
+
+        claimd waits for what may still pass, but no longer than the call's own time allows.
+        """
         request = dra.NodePrepareResourcesRequest(claims=[_reference(claim)])
-        answer = self._plugin.NodePrepareResources(request, timeout=CALL)
+        answer = self._plugin.NodePrepareResources(request, timeout=seconds)
         return str(answer.claims[claim["metadata"]["uid"]].error)
 
     def unprepare(self, claim: Object) -> str:

@@ -106,7 +106,7 @@ def test_a_program_that_draws_keeps_the_gpu(
     for name in nodes:
         hold = f"(exec 3</dev/dri/{name}; exec sleep 1000) >/dev/null 2>&1 &"
         running.guest.run(hold, check=True)
-        error = running.prepare(claim)
+        error = running.prepare(claim, node.BRIEF)
         assert "sleep (pid " in error
         assert bus.state(BEHIND) == pci.State("radeon", "")
         running.guest.run("killall sleep", check=True)
@@ -123,7 +123,7 @@ def test_a_neighbour_in_use_makes_the_gpu_unusable(running: node.Node, bus: pci.
         running.guest.wait_for("a taint", lambda: running.taints(GPU))
         line = running.wait_for_line(f"{DISPLAY} is no GPU of ours")
         assert f"with {NETWORK}, which the driver e1000 uses" in line
-        assert running.prepare(running.claim(GPU)) != ""
+        assert running.prepare(running.claim(GPU), node.BRIEF) != ""
     finally:
         assert bus.unbind(NETWORK) == ""
     running.guest.wait_for("no taint", lambda: not running.taints(GPU))
